@@ -1,0 +1,19 @@
+"""Fixtures shared by every test package."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Folder beside the checkout with real configs, traces and evaluation sets; tests that need it skip without it."""
+    path = Path(__file__).resolve().parents[2] / "shared"
+    if not path.is_dir():
+        pytest.skip("the folder ../shared with the reference data is not present")
+    return path
