@@ -1,0 +1,43 @@
+"""EngineConfig: one field per registered variable, validated once.
+
+Owns the combination rules between variables. Knows no torch: what a device offers is asked in `resolve.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from core_engine.variables import VARIABLES, Value, parse_value, variable
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """A complete, valid set of values; see core_engine.variables for the meaning and unit of each."""
+
+    batching: str = "continuous"
+    max_num_seqs: int = 8
+    max_wait_ms: float = 200.0
+    max_num_batched_tokens: int = 256
+    chunked_prefill: str = "on"
+    max_queue: int = 4096
+    block_size: int = 16
+    kv_memory_mib: int = 256
+    model: str = "embedded"
+    device: str = "auto"
+    dtype: str = "auto"
+    threads: int = 0
+    seed: int = 0
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any] | None = None) -> EngineConfig:
+        """Defaults overridden by `settings`; InputError names the first field that is unknown or out of range."""
+        values: dict[str, Any] = {name: entry.default for name, entry in VARIABLES.items()}
+        for name, value in (settings or {}).items():
+            values[variable(name).name] = parse_value(name, value)
+        return cls(**values)
+
+    def settings(self) -> dict[str, Value]:
+        """Every variable and its value, for records and reports."""
+        return asdict(self)

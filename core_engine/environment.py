@@ -1,0 +1,89 @@
+"""What this machine offers: device, number format, threads, and the description stored with every run."""
+
+from __future__ import annotations
+
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ledger.errors import CannotRunError, InputError
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def resolve_device(name: str) -> torch.device:
+    """The torch device of a `device` setting; CannotRunError when CUDA is asked for and absent."""
+    available = torch.cuda.is_available()
+    if name == "cuda" and not available:
+        raise CannotRunError("device: cuda was asked for and no CUDA device is usable here; use device=cpu")
+    return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """The torch dtype of a `dtype` setting on `device`."""
+    if name == "auto":
+        return torch.bfloat16 if device.type == "cuda" or cpu_computes_bf16() else torch.float32
+    if name == "fp16" and device.type == "cpu":
+        raise InputError("dtype", "fp16", "auto, fp32 or bf16 on a CPU: no fast fp16 kernel exists there")
+    return DTYPES[name]
+
+
+def dtype_name(dtype: torch.dtype) -> str:
+    """Registry name of a torch dtype."""
+    return next(name for name, value in DTYPES.items() if value is dtype)
+
+
+def cpu_flags() -> frozenset[str]:
+    """Instruction set flags of the processor; empty where the system does not say."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return frozenset()
+    flags = next((line.partition(":")[2] for line in lines if line.startswith(("flags", "Features"))), "")
+    return frozenset(flags.split())
+
+
+def cpu_computes_bf16() -> bool:
+    """Whether the processor multiplies bf16 itself (AVX512-BF16 or AMX); elsewhere bf16 is slower than fp32."""
+    return bool(cpu_flags() & {"avx512_bf16", "amx_bf16"})
+
+
+def resolve_threads(threads: int) -> int:
+    """0 means every core this process may run on."""
+    if threads:
+        return threads
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def cpu_name() -> str:
+    """The processor's name."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+        return next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        return platform.processor() or platform.machine()
+
+
+def process_rss_bytes() -> int | None:
+    """Resident memory of this process; None where the system does not say."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    except (OSError, ValueError):
+        return None
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def describe(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
+    """The environment stored with a run."""
+    return {
+        "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
+        "cpu": cpu_name(),
+        "threads": torch.get_num_threads(),
+        "dtype": dtype_name(dtype),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+    }

@@ -1,0 +1,25 @@
+"""What every executor offers the engine."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from core_engine.plan import StepPlan, StepResult
+
+
+class Executor(Protocol):
+    """Runs plans against its own KV storage."""
+
+    num_blocks: int
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Write the rows' KV, attend, and sample or score where the plan asks."""
+        ...
+
+    def kv_pool_bytes(self) -> int:
+        """Bytes of the KV cache really allocated."""
+        ...
+
+    def activation_peak_bytes(self) -> int:
+        """Largest memory that a step may need beside weights and KV, measured at start-up."""
+        ...

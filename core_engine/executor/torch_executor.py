@@ -1,0 +1,115 @@
+"""TorchExecutor: runs plans with the torch decoder on a CPU or a CUDA device.
+
+Owns the KV cache tensor. Sampling happens here, since the logits live here.
+"""
+
+from __future__ import annotations
+
+import torch
+
+from core_engine.executor.activation_meter import ActivationMeter
+from core_engine.executor.batch import build_batch
+from core_engine.model.decoder import Decoder
+from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.sampling import choose_token
+from ledger.errors import InputError
+
+MIB = 1024**2
+
+
+class TorchExecutor:
+    """One device, one KV cache of as many whole blocks as `kv_memory_bytes` holds.
+
+    The cache is written once when made, so that its pages are resident and the process's memory is the ledger's.
+    """
+
+    def __init__(self, decoder: Decoder, *, block_size: int, kv_memory_bytes: int) -> None:
+        spec = decoder.spec
+        self._decoder = decoder
+        self._device = decoder.weights.embedding.device
+        self._dtype = decoder.weights.embedding.dtype
+        self.block_size = block_size
+        block_bytes = 2 * spec.num_layers * block_size * spec.num_kv_heads * spec.head_dim * self._dtype.itemsize
+        self.num_blocks = kv_memory_bytes // block_bytes
+        if self.num_blocks < 1:
+            raise InputError("kv_memory_mib", kv_memory_bytes // MIB, f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B")
+        shape = (spec.num_layers, 2, self.num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
+        self._cache = torch.empty(shape, dtype=self._dtype, device=self._device).zero_()
+        self._activation_peak_bytes = 0
+
+    def kv_pool_bytes(self) -> int:
+        """Bytes of the KV cache really allocated."""
+        return self._cache.untyped_storage().nbytes()
+
+    def activation_peak_bytes(self) -> int:
+        """The peak that `measure_activations` saw; 0 before."""
+        return self._activation_peak_bytes
+
+    @torch.inference_mode()
+    def execute(self, plan: StepPlan) -> StepResult:
+        """Compute all rows in one forward pass, then sample or score."""
+        batch = build_batch(plan.rows, self.block_size, self._device)
+        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention)
+        wanted, places = self._logit_places(plan.rows)
+        if not wanted:
+            empty: tuple[None, ...] = (None,) * len(plan.rows)
+            return StepResult(empty, ((),) * len(plan.rows))
+        logits = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
+        return StepResult(
+            tokens=tuple(self._sample(row, logits, place) for row, place in zip(plan.rows, places, strict=True)),
+            scores=tuple(self._score(row, logits, place) for row, place in zip(plan.rows, places, strict=True)),
+        )
+
+    @staticmethod
+    def _logit_places(rows: tuple[Row, ...]) -> tuple[list[int], list[int]]:
+        """Flat token places whose logits are needed, and per row where its own begin among them."""
+        wanted: list[int] = []
+        places: list[int] = []
+        first = 0
+        for row in rows:
+            places.append(len(wanted))
+            wanted.extend(first + offset for offset, target in enumerate(row.targets) if target >= 0)
+            if row.sample:
+                wanted.append(first + row.count - 1)
+            first += row.count
+        return wanted, places
+
+    @staticmethod
+    def _sample(row: Row, logits: torch.Tensor, place: int) -> int | None:
+        return choose_token(logits[place], row.temperature, row.seed, row.end) if row.sample else None
+
+    @staticmethod
+    def _score(row: Row, logits: torch.Tensor, place: int) -> tuple[float, ...]:
+        targets = [target for target in row.targets if target >= 0]
+        if not targets:
+            return ()
+        log_probs = torch.log_softmax(logits[place : place + len(targets)].double(), dim=-1)
+        chosen = log_probs.gather(1, torch.tensor(targets, device=logits.device)[:, None])
+        return tuple(chosen[:, 0].tolist())
+
+    def measure_activations(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
+        """Run the largest prefill step and the widest decode step on dummy rows and keep the peak, bytes.
+
+        Must be called before any request: it writes to the cache, and clears it again.
+        """
+        peak = 0
+        for rows in self._largest_steps(max_num_seqs, max_num_batched_tokens):
+            with ActivationMeter() as meter:
+                self.execute(StepPlan(index=0, rows=rows, reserved=()))
+            peak = max(peak, meter.peak_bytes)
+        self._cache.zero_()
+        self._activation_peak_bytes = peak
+        return peak
+
+    def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:
+        capacity = self.num_blocks * self.block_size
+        length = min(max_num_batched_tokens, capacity, self._decoder.spec.max_position)
+        prefill = Row("dummy", 0, (0,) * length, tuple(range(self.num_blocks)), sample=True, is_prefill=True)
+        seqs = min(max_num_seqs, self.num_blocks, max_num_batched_tokens)
+        share = self.num_blocks // seqs
+        context = min(share * self.block_size, self._decoder.spec.max_position)
+        decode = tuple(
+            Row(f"dummy{i}", context - 1, (0,), tuple(range(i * share, (i + 1) * share)), sample=True, is_prefill=False)
+            for i in range(seqs)
+        )
+        return [(prefill,), decode]

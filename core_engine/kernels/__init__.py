@@ -1,0 +1,1 @@
+"""Computation that an executor may swap: the torch reference is the oracle for every other implementation."""

@@ -1,0 +1,113 @@
+"""What a running engine tells: the live snapshot for a page and the run record for the store."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from core_engine.environment import process_rss_bytes
+from core_engine.request import State
+
+if TYPE_CHECKING:
+    from core_engine.engine import Engine
+
+WAITING_SHOWN = 50
+
+
+def kv_bytes_per_token(engine: Engine) -> int:
+    """Bytes of KV one token takes in this engine's cache."""
+    return engine.executor.kv_pool_bytes() // (engine.pool.num_blocks * engine.pool.block_size)
+
+
+def memory_ledger(engine: Engine) -> dict[str, int | None]:
+    """The live accounts, bytes. Reserved is blocks owned by requests, used is tokens with KV, wasted the difference.
+
+    other is the process's resident memory beyond weights, KV pool and activation peak: interpreter, libraries, tokenizer.
+    """
+    per_token = kv_bytes_per_token(engine)
+    used = sum(request.num_computed for request in engine.scheduler.running) * per_token
+    reserved = engine.pool.num_used * engine.pool.block_size * per_token
+    weights = engine.loaded.weights.num_bytes()
+    pool, activations = engine.executor.kv_pool_bytes(), engine.executor.activation_peak_bytes()
+    rss = process_rss_bytes() if engine.loaded.weights.embedding.device.type == "cpu" else None
+    return {
+        "weights_bytes": weights,
+        "kv_pool_bytes": pool,
+        "kv_reserved_bytes": reserved,
+        "kv_used_bytes": used,
+        "kv_wasted_bytes": reserved - used,
+        "activation_peak_bytes": activations,
+        "other_bytes": None if rss is None else max(0, rss - weights - pool - activations),
+        "process_rss_bytes": rss,
+    }
+
+
+def snapshot(engine: Engine) -> dict[str, Any]:
+    """The live state; see Engine.snapshot."""
+    scheduler, pool = engine.scheduler, engine.pool
+    owners, fill = [-1] * pool.num_blocks, [0] * pool.num_blocks
+    for request in scheduler.running:
+        for place, block in enumerate(request.blocks):
+            owners[block] = request.index
+            fill[block] = max(0, min(pool.block_size, request.num_computed - place * pool.block_size))
+    steps = engine.trace.steps
+    shown = [*scheduler.running, *list(scheduler.waiting)[:WAITING_SHOWN]]
+    return {
+        "time_s": engine.clock.now_ns() / 1e9,
+        "running": sum(request.state is State.RUNNING for request in scheduler.running),
+        "waiting": len(scheduler.waiting),
+        "max_num_seqs": engine.config.max_num_seqs,
+        "output_tokens": engine.trace.output_tokens,
+        "step_s": (steps[-1]["commit_end_ns"] - steps[-1]["plan_start_ns"]) / 1e9 if steps else None,
+        "blocks": {
+            "total": pool.num_blocks,
+            "used": pool.num_used,
+            "free": pool.num_free,
+            "block_size": pool.block_size,
+            "owners": owners,
+            "fill": fill,
+        },
+        "requests": [
+            {
+                "id": request.id,
+                "letter": request.index,
+                "state": request.state.value,
+                "prompt_tokens": request.num_prompt_tokens,
+                "output_tokens": request.num_output_tokens,
+                "max_tokens": request.params.max_tokens,
+                "blocks": len(request.blocks),
+            }
+            for request in shown
+        ],
+        "ledger": memory_ledger(engine),
+    }
+
+
+def record(engine: Engine) -> dict[str, Any]:
+    """Raw events; see Engine.record. Scoring requests are left out: nobody waited for them."""
+    per_token = kv_bytes_per_token(engine)
+    ledger = memory_ledger(engine)
+    trace = engine.trace
+    return {
+        "provenance": "measured",
+        "config": engine.config.settings(),
+        "environment": engine.environment,
+        "derived": engine.derived(),
+        "steps": list(trace.steps),
+        "requests": [r.to_record() for r in engine.requests.values() if r.score_start is None],
+        "memory": {
+            "weights_bytes": ledger["weights_bytes"],
+            "kv_pool_bytes": ledger["kv_pool_bytes"],
+            "kv_reserved_bytes": trace.peak_used_blocks * engine.pool.block_size * per_token,
+            "kv_peak_used_bytes": trace.peak_used_tokens * per_token,
+            "activation_peak_bytes": ledger["activation_peak_bytes"],
+            "other_bytes": ledger["other_bytes"],
+            "process_rss_bytes": ledger["process_rss_bytes"],
+        },
+        "counters": {
+            "preemptions": engine.scheduler.num_preemptions,
+            "prefix_hit_rate": None,
+            "alpha": None,
+            "acceptance_rate": None,
+            "tokens_per_pass": None,
+        },
+    }

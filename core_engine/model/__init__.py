@@ -1,0 +1,1 @@
+"""The decoder, its configuration, and how weights and tokenizer come from disk."""

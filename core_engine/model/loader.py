@@ -1,0 +1,109 @@
+"""From a model setting to weights in memory, tokenizer and specs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from core_engine.config import EngineConfig
+from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
+from core_engine.model.decoder import Decoder, DecoderWeights, assemble
+from core_engine.model.embedded import NAME as EMBEDDED_NAME
+from core_engine.model.embedded import ensure_embedded
+from core_engine.model.spec import DecoderSpec
+from core_engine.model.tokenizer import Tokenizer
+from ledger.errors import InputError
+from ledger.model_spec import ModelSpec
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """Everything that engines of one model, device and dtype share. Never changed once loaded."""
+
+    name: str
+    decoder: Decoder
+    tokenizer: Tokenizer
+    spec: ModelSpec
+
+    @property
+    def weights(self) -> DecoderWeights:
+        """The tensors held."""
+        return self.decoder.weights
+
+
+def model_directory(model: str, report: Callable[[str], None] = lambda _: None) -> Path:
+    """The directory of a model setting; InputError when it is not a readable model directory."""
+    if model == "embedded":
+        return ensure_embedded(report)
+    path = Path(model).expanduser()
+    if not path.is_dir():
+        raise InputError("model", model, "embedded, or an existing directory with config.json and *.safetensors")
+    if not (path / "config.json").is_file():
+        raise InputError("model", model, "a directory with a config.json")
+    return path
+
+
+def read_config(directory: Path) -> dict[str, Any]:
+    """config.json as a dict, with generation_config.json's end tokens when it has some."""
+    try:
+        config = json.loads((directory / "config.json").read_text("utf-8"))
+        generation = directory / "generation_config.json"
+        if generation.is_file():
+            eos = json.loads(generation.read_text("utf-8")).get("eos_token_id")
+            config["eos_token_id"] = config.get("eos_token_id") if eos is None else eos
+    except (OSError, ValueError) as error:
+        raise InputError("model", str(directory), f"a readable config.json ({error})") from None
+    if not isinstance(config, dict):
+        raise InputError("model", str(directory), "a config.json that is an object")
+    return config
+
+
+def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: None) -> LoadedModel:
+    """Load weights and tokenizer. InputError on a model it can't read, CannotRunError on a device that is not here."""
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    torch.set_num_threads(resolve_threads(config.threads))
+    directory = model_directory(config.model, report)
+    raw = read_config(directory)
+    name = EMBEDDED_NAME if config.model == "embedded" else directory.name
+    spec = DecoderSpec.from_config(raw)
+    weights = assemble(spec, _read_tensors(directory, device, dtype))
+    tokenizer = Tokenizer(directory, spec.eos_token_ids)
+    return LoadedModel(name, Decoder(spec, weights), tokenizer, ModelSpec.from_config(raw, name))
+
+
+def _read_tensors(directory: Path, device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    from safetensors import SafetensorError, safe_open
+
+    tensors: dict[str, torch.Tensor] = {}
+    for path in _weight_files(directory):
+        try:
+            with safe_open(path, framework="pt") as file:
+                for name in file.keys():  # noqa: SIM118 - not a dict
+                    # copy=True: the file is mapped, and weights must be memory of their own to be counted.
+                    tensors[name] = file.get_tensor(name).to(device=device, dtype=dtype, copy=True)
+        except (SafetensorError, OSError) as error:
+            raise InputError("model", str(path), f"a readable safetensors file ({error})") from None
+    return tensors
+
+
+def _weight_files(directory: Path) -> list[Path]:
+    index = directory / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
+        except (ValueError, KeyError, AttributeError):
+            raise InputError("model", str(index), "a readable index with a weight_map") from None
+        missing = [name for name in names if not (directory / name).is_file()]
+        if missing:
+            raise InputError("model", str(directory), f"all files of the index; missing: {', '.join(missing)}")
+        return [directory / name for name in names]
+    files = sorted(directory.glob("*.safetensors"))
+    if not files:
+        raise InputError("model", str(directory), "a directory with *.safetensors")
+    return files

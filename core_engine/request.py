@@ -1,0 +1,113 @@
+"""A request and its life: tokens, how far they are computed, its blocks and its event log."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+from ledger.errors import InputError
+
+
+class State(Enum):
+    """Where a request is. HELD: finished under static batching, its slot and blocks kept until the whole batch ends."""
+
+    WAITING = "waiting"
+    RUNNING = "running"
+    HELD = "held"
+    FINISHED = "finished"
+
+
+@dataclass(frozen=True)
+class SamplingParams:
+    """How to choose tokens and when to stop. temperature 0 is greedy; seed None takes one derived from the engine's."""
+
+    max_tokens: int = 128
+    temperature: float = 0.0
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    ignore_eos: bool = False
+
+    def __post_init__(self) -> None:
+        if self.max_tokens < 1:
+            raise InputError("max_tokens", self.max_tokens, "a whole number from 1 up")
+        if not 0 <= self.temperature <= 100:
+            raise InputError("temperature", self.temperature, "a number from 0 to 100")
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise InputError("seed", self.seed, "a whole number from 0 to 2^63 - 1")
+        if any(not text for text in self.stop):
+            raise InputError("stop", "", "a text of at least one character")
+
+
+@dataclass
+class RequestLog:
+    """Raw events; all metrics derive from these. Times in ns on the engine's clock."""
+
+    arrival_ns: int
+    send_ns: int
+    admit_ns: int | None = None
+    steps: list[tuple[int, str, int]] = field(default_factory=list)  # (step index, "prefill" | "decode", tokens)
+    emissions: list[tuple[int, int]] = field(default_factory=list)  # (time, tokens)
+    preemptions: list[list[int | None]] = field(default_factory=list)  # [out, back in]
+    finish_ns: int | None = None
+    release_ns: int | None = None
+
+
+@dataclass
+class Request:
+    """One sequence. `tokens` is prompt and output; the engine's one rule is that `num_computed` catches up with it."""
+
+    id: str
+    index: int  # order of arrival, also the letter on the page
+    tokens: list[int]
+    num_prompt_tokens: int
+    params: SamplingParams
+    seed: int
+    log: RequestLog
+    score_start: int | None = None  # a scoring request: log-probabilities of tokens[score_start:], nothing is sampled
+    num_computed: int = 0
+    blocks: list[int] = field(default_factory=list)
+    state: State = State.WAITING
+    finish_reason: str | None = None
+    error: str | None = None
+    scores: list[float] = field(default_factory=list)
+
+    @property
+    def num_output_tokens(self) -> int:
+        """Tokens generated so far."""
+        return len(self.tokens) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        """Generated token ids."""
+        return self.tokens[self.num_prompt_tokens :]
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose KV is not yet computed."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def max_total_tokens(self) -> int:
+        """Longest this request can become."""
+        return self.num_prompt_tokens + (0 if self.score_start is not None else self.params.max_tokens)
+
+    def to_record(self) -> dict[str, Any]:
+        """The JSON form of the run record's `requests` entries."""
+        log = self.log
+        return {
+            "id": self.id,
+            "prompt_tokens": self.num_prompt_tokens,
+            "max_tokens": self.params.max_tokens,
+            "arrival_ns": log.arrival_ns,
+            "send_ns": log.send_ns,
+            "admit_ns": log.admit_ns,
+            "steps": [list(step) for step in log.steps],
+            "emissions": [list(emission) for emission in log.emissions],
+            "preemptions": log.preemptions,
+            "finish_ns": log.finish_ns,
+            "release_ns": log.release_ns,
+            "finish_reason": self.finish_reason,
+            "error": self.error,
+            "output_token_ids": self.output_token_ids,
+        }
