@@ -1,0 +1,25 @@
+"""Token lengths drawn for a workload."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+
+def log_uniform_lengths(low: int, high: int, count: int, rng: np.random.Generator) -> list[int]:
+    """`count` lengths between `low` and `high` tokens, both included, log-uniform: many short, few long, random order.
+
+    Stratified: one draw from each of `count` equal parts of the log range. Plain draws of 24 lengths from 8 to 256 vary
+    by about a quarter in their sum from seed to seed; these keep the amount of work, and the spread, nearly the same.
+    """
+    if not 1 <= low <= high:
+        raise ValueError(f"need 1 <= low <= high, got {low} and {high}")
+    if low == high:
+        return [low] * count
+    position = (np.arange(count) + rng.random(count)) / count
+    rng.shuffle(position)
+    # Half a token is added on both sides, so that the end values are as likely as their neighbours.
+    start, stop = math.log(low - 0.5), math.log(high + 0.5)
+    lengths = np.rint(np.exp(start + position * (stop - start)))
+    return [int(n) for n in np.clip(lengths, low, high)]

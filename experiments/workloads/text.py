@@ -1,0 +1,112 @@
+"""Prompt texts with an exact number of tokens.
+
+A prompt is sentences of plain English drawn at random, cut at the wanted length and mended at the cut, so that
+`encode(decode(ids))` gives the same ids: a server that gets the text counts the same tokens as an engine that gets ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+
+
+class TokenizerLike(Protocol):
+    """What a workload needs of a tokenizer."""
+
+    def encode(self, text: str) -> list[int]:
+        """Ids of a text."""
+
+    def decode(self, ids: list[int]) -> str:
+        """Text of ids."""
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        """Ids of a conversation, ready for the assistant's answer."""
+
+
+SENTENCES = (
+    "The harbour was quiet before the first ferry came in.",
+    "A small library at the corner keeps maps from the last two hundred years.",
+    "Farmers in the valley plant beans after the late frost has passed.",
+    "The engineer measured the bridge twice and wrote both numbers down.",
+    "Rain moved slowly across the plain and reached the town by noon.",
+    "She learned to repair clocks from her uncle, who never owned one.",
+    "The recipe asks for two cups of flour, a spoon of salt and warm water.",
+    "Most of the stars we can see at night are larger than the sun.",
+    "The train stops for ten minutes so that the crew can change.",
+    "A teacher asked the class to explain why ice floats on water.",
+    "The museum opened a new room for instruments made of wood.",
+    "Birds that winter in the south return when the days grow longer.",
+    "The committee agreed on the budget but not on the schedule.",
+    "He wrote a letter every week and kept a copy of each one.",
+    "The river is wide here, and the ferry needs half an hour to cross.",
+    "Prices of coffee rose after a dry season in the highlands.",
+    "The doctor explained the results in simple words and drew a picture.",
+    "Children built a dam of stones and watched the water climb over it.",
+    "The software keeps a list of tasks and runs the shortest one first.",
+    "An old wall runs along the ridge and marks the border of the park.",
+    "The orchestra rehearsed the slow part again until the horns agreed.",
+    "Salt, sugar and sand look alike, yet only two of them dissolve.",
+    "The captain checked the weather report and delayed the departure.",
+    "Two students compared their notes and found the missing step.",
+    "The bakery sells its last bread at six and closes soon after.",
+    "A long queue formed in front of the office before it opened.",
+    "The gardener cut the roses short so that they would flower again.",
+    "Light from the tower could be seen from thirty kilometres away.",
+    "The company moved its records to a building with thicker walls.",
+    "Nobody remembered who had painted the door green.",
+    "The path is steep at first and then follows the stream.",
+    "They counted the votes by hand and reached the same result.",
+)
+
+QUESTIONS = (
+    "How do I keep bread fresh for longer?",
+    "Explain why the sky looks blue during the day.",
+    "What should I pack for a week of walking in the hills?",
+    "Write a short note that thanks a neighbour for their help.",
+    "What is the difference between weather and climate?",
+    "How does a bicycle stay upright?",
+    "Give me three ideas for a quiet evening with friends.",
+    "Why do we have leap years?",
+    "How can I learn to read music as an adult?",
+    "Describe how a letter travels from one town to another.",
+    "What makes a good question in an interview?",
+    "How do I begin to save money each month?",
+)
+
+
+def exact_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """A prompt of exactly `num_tokens` ids that keeps its length when it is decoded and encoded again.
+
+    The round trip needs a tokenizer with whole words in its vocabulary; with one that has none (bytes alone) only the
+    number of ids is exact.
+    """
+    ids: list[int] = []
+    text = f"Note {int(rng.integers(1000, 10_000))}."
+    while len(ids) < num_tokens:
+        text += " " + " ".join(SENTENCES[i] for i in rng.integers(0, len(SENTENCES), size=num_tokens // 8 + 4))
+        ids = tokenizer.encode(text)
+    return tuple(_cut(tokenizer, ids, num_tokens))
+
+
+def _cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]:
+    """The first ids, with up to eight at the cut replaced by whole words so that the text encodes to the same ids."""
+    fillers = [encoded for word in (" and", " the", " it", " a") if len(encoded := tokenizer.encode(word)) == 1]
+    for dropped in range(min(8, num_tokens) + 1 if fillers else 1):
+        tail = [fillers[i % len(fillers)][0] for i in range(dropped)]
+        candidate = ids[: num_tokens - dropped] + tail
+        if tokenizer.encode(tokenizer.decode(candidate)) == candidate:
+            return candidate
+    return ids[:num_tokens]
+
+
+def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """A one-turn conversation through the model's chat template: a question with about `num_tokens` tokens in all.
+
+    The template's own tokens come on top. The ids are the template's, so their number is exact by construction.
+    """
+    question = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
+    while len(tokenizer.encode(question)) < num_tokens:
+        question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
+    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
