@@ -127,11 +127,14 @@ def load_model_spec(source: str | Path, *, plain_attention: bool = False) -> Mod
         preset = preset_config(text)
         if preset is not None:
             return ModelSpec.from_config(preset[1], preset[0], plain_attention=plain_attention)
-    path = Path(text)
-    name = "" if text == "-" else (path.resolve().name if path.is_dir() else path.stem)
-    if name == "config":
-        name = path.resolve().parent.name
-    return ModelSpec.from_config(read_config(source), name, plain_attention=plain_attention)
+    config = read_config(source)
+    return ModelSpec.from_config(config, "" if text == "-" else _name_of(Path(text)), plain_attention=plain_attention)
+
+
+def _name_of(path: Path) -> str:
+    """A directory's name, or a file's without its suffix; a config.json is named after its directory."""
+    folder = path if path.is_dir() else path.parent
+    return path.stem if path.is_file() and path.stem != "config" else folder.resolve().name
 
 
 def _exists(text: str) -> bool:

@@ -1,0 +1,137 @@
+"""KV arithmetic: faults 43, 45 and 46, the formula text, and properties."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ledger.errors import InputError
+from ledger.kv_cache import formula, kv_bytes_per_sequence, kv_bytes_per_token, kv_report, state_bytes_per_sequence
+from ledger.layers import LayerSpec
+from ledger.model_spec import ModelSpec, load_model_spec
+
+HYBRID = {
+    "model_type": "qwen3_next", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 8, "vocab_size": 10,
+    "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 16, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8, "linear_conv_kernel_dim": 4,
+    "max_position_embeddings": 100,
+}  # fmt: skip
+
+
+def test_the_interview_question():
+    spec = ModelSpec.from_fields(layers=32, kv_heads=8, head_dim=128)
+    report = kv_report(spec, 8192, concurrency=4)
+    assert report["kv_bytes_per_token"] == 131_072
+    assert report["kv_bytes_total"] == 4 * 2**30
+
+
+def test_latent_attention_is_one_vector_and_not_split_over_ranks():
+    spec = load_model_spec("deepseek-v3")
+    assert kv_bytes_per_token(spec) == 70_272
+    assert kv_report(spec, 1000, tp=8)["kv_bytes_per_token"] == 70_272
+
+
+@pytest.mark.parametrize(("tp", "heads"), [(1, 8), (2, 4), (3, 3), (8, 1), (16, 1)])
+def test_kv_heads_are_replicated_below_one_a_rank(tp, heads):
+    spec = ModelSpec.from_fields(layers=1, kv_heads=8, head_dim=64)
+    assert kv_report(spec, 1, tp=tp)["kv_bytes_total"] == 2 * heads * 64 * 2
+
+
+def test_windowed_layers_are_bounded_and_full_ones_grow():
+    spec = load_model_spec("gemma-2-9b")
+    short, long = kv_report(spec, 4096), kv_report(spec, 8192)
+    assert long["kv_bytes_per_sequence"] - short["kv_bytes_per_sequence"] == 4096 * long["kv_bytes_per_token"]
+    assert long["kv_bytes_per_token_all_layers"] == 2 * long["kv_bytes_per_token"]
+
+
+def test_blocks_round_up_only_when_asked():
+    spec = ModelSpec.from_fields(layers=1, kv_heads=1, head_dim=1)
+    assert kv_report(spec, 17)["kv_bytes_per_sequence"] == 17 * 4
+    assert kv_report(spec, 17, block_size=16)["kv_bytes_per_sequence"] == 32 * 4
+
+
+def test_state_is_constant_and_apart():
+    spec = ModelSpec.from_config(HYBRID)
+    assert state_bytes_per_sequence(spec) == 6 * (4 * 8 * 8 + (2 * 2 * 8 + 4 * 8) * 3) * 2
+    short, long = kv_report(spec, 10), kv_report(spec, 90)
+    assert short["state_bytes_per_sequence"] == long["state_bytes_per_sequence"] == state_bytes_per_sequence(spec)
+    assert long["kv_bytes_per_sequence"] == 9 * short["kv_bytes_per_sequence"]
+    in_float32 = ModelSpec.from_config({**HYBRID, "mamba_ssm_dtype": "float32"})
+    assert state_bytes_per_sequence(in_float32) - state_bytes_per_sequence(spec) == 6 * 4 * 8 * 8 * 2
+
+
+def test_default_is_two_bytes_whatever_the_config_says():
+    spec = ModelSpec.from_config({**HYBRID, "torch_dtype": "float32"})
+    assert kv_report(spec, 50)["kv_bytes_total"] == kv_report(spec, 50, kv_dtype="bf16")["kv_bytes_total"]
+
+
+FORMATS = [("fp32", 4), ("fp16", 2), ("fp8", 1), ("int8", 1), ("int4", 0.5), ("int2", 0.25)]
+
+
+@pytest.mark.parametrize(("dtype", "size"), FORMATS)
+def test_formats(dtype, size):
+    spec = ModelSpec.from_fields(layers=2, kv_heads=2, head_dim=64)
+    assert kv_report(spec, 10, kv_dtype=dtype)["kv_bytes_total"] == 10 * 2 * 2 * 2 * 64 * size
+
+
+def test_groups_add_scale_and_zero_point():
+    spec = ModelSpec.from_fields(layers=1, kv_heads=1, head_dim=64)
+    assert kv_report(spec, 1, kv_dtype="int4", kv_group_size=32)["kv_bytes_total"] == 64 + 4 * 4
+    with pytest.raises(InputError, match="kv_group_size"):
+        kv_report(spec, 1, kv_dtype="fp16", kv_group_size=32)
+
+
+def test_formula_has_the_numbers():
+    spec = load_model_spec("embedded")
+    assert formula(spec, kv_dtype="fp32") == "2 x 30 layers x 3 KV heads x 64 x 4 B = 46,080 B a token"
+    assert kv_report(spec, 100, 2)["formula"] == (
+        "2 x 30 layers x 3 KV heads x 64 x 2 B = 23,040 B a token; "
+        "100 tokens x 23,040 B = 2,304,000 B a sequence of 100; x 2 sequences = 4,608,000 B"
+    )
+
+
+def test_a_model_without_attention_has_no_kv():
+    spec = ModelSpec.from_fields(layers=1, kv_heads=1, head_dim=1)
+    bare = ModelSpec(**{**spec.__dict__, "layers": (LayerSpec("none"),)})
+    assert kv_report(bare, 10)["kv_bytes_total"] == 0
+    assert formula(bare, 10) == "no layer keeps keys or values: 0 B a token"
+
+
+def test_over_the_models_maximum_is_computed_with_a_warning():
+    assert kv_report(ModelSpec.from_config(HYBRID), 100)["warnings"] == []
+    assert "maximum of 100" in kv_report(ModelSpec.from_config(HYBRID), 101)["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    "bad", [{"seq_len": 0}, {"concurrency": -1}, {"tp": 0}, {"tp": 10**6}, {"block_size": 0}, {"kv_dtype": "fp7"}]
+)
+def test_bad_input_names_the_field(bad):
+    with pytest.raises(InputError, match=next(iter(bad))):
+        kv_report(load_model_spec("embedded"), **{"seq_len": 10, **bad})
+
+
+SPECS = st.sampled_from(["llama-3.1-8b", "mistral-7b", "gemma-2-9b", "deepseek-v3", "embedded"]).map(load_model_spec)
+
+
+@given(SPECS, st.integers(1, 200_000), st.integers(1, 16), st.sampled_from([None, 1, 16, 64]))
+def test_monotone_in_length_batch_and_precision_and_ranks_hold_the_whole(spec, length, tp, block):
+    def total(dtype="fp16", n=length, batch=1, ranks=1):
+        return kv_report(spec, n, batch, dtype, block, ranks)["kv_bytes_total"]
+
+    assert total() <= total(n=length + 1)
+    assert total() < total(batch=2)
+    assert total("int2") < total("int4") < total("int8") < total("fp16") < total("fp32")
+    assert tp * total(ranks=tp) >= total()
+    assert kv_bytes_per_sequence(spec, length, block_size=block, tp=tp) == total(ranks=tp)
+
+
+@given(SPECS, st.integers(1, 200_000))
+def test_layers_add_up_and_the_formula_says_the_same(spec, length):
+    report = kv_report(spec, length)
+    assert sum(layer["bytes_per_sequence"] for layer in report["per_layer"]) == report["kv_bytes_per_sequence"]
+    said = re.search(r"= ([\d,]+) B a sequence", report["formula"])
+    assert said is not None
+    assert int(said[1].replace(",", "")) == report["kv_bytes_per_sequence"]

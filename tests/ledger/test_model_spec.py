@@ -1,0 +1,177 @@
+"""Reading configs: what is derived, what is kept apart, and what is refused."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ledger.errors import InputError
+from ledger.fields import MAX_CONFIG_BYTES, parse_config
+from ledger.model_spec import ModelSpec, load_model_spec
+from ledger.presets import presets
+
+LLAMA = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 100,
+    "max_position_embeddings": 256,
+}
+
+
+def spec_of(**changes):
+    return ModelSpec.from_config({**LLAMA, **changes})
+
+
+def test_head_size_is_the_configs_not_hidden_over_heads():
+    assert spec_of(head_dim=40).head_dim == 40
+    assert spec_of().head_dim == 16
+    assert spec_of(model_type="qwen3").head_dim == 128  # the class default
+
+
+def test_head_size_that_cannot_be_derived_is_refused():
+    with pytest.raises(InputError, match="head_dim"):
+        spec_of(hidden_size=65)
+
+
+def test_kv_heads_default_to_query_heads_only_where_the_class_does():
+    config = {key: value for key, value in LLAMA.items() if key != "num_key_value_heads"}
+    assert ModelSpec.from_config(config).num_kv_heads == 4
+    assert ModelSpec.from_config({**config, "model_type": "mistral", "num_attention_heads": 16}).num_kv_heads == 8
+
+
+def test_falcon_multi_query_is_one_head():
+    config = {**LLAMA, "model_type": "falcon", "num_attention_heads": 8}
+    del config["num_key_value_heads"]
+    assert ModelSpec.from_config({**config, "multi_query": True}).num_kv_heads == 1
+    grouped = ModelSpec.from_config({**config, "new_decoder_architecture": True, "num_kv_heads": 4})
+    assert grouped.num_kv_heads == 4
+
+
+def test_window_over_the_longest_position_never_acts():
+    assert {layer.kind for layer in spec_of(model_type="phi3", sliding_window=512).layers} == {"full"}
+    assert {layer.kind for layer in spec_of(model_type="phi3", sliding_window=128).layers} == {"swa"}
+
+
+def test_qwen_window_needs_its_switch():
+    off = spec_of(model_type="qwen2", sliding_window=32, use_sliding_window=False, max_window_layers=1)
+    on = spec_of(model_type="qwen2", sliding_window=32, use_sliding_window=True, max_window_layers=1)
+    assert [layer.kind for layer in off.layers] == ["full", "full"]
+    assert [layer.kind for layer in on.layers] == ["full", "swa"]
+
+
+def test_explicit_layer_types_win_over_the_pattern():
+    spec = spec_of(model_type="gemma2", sliding_window=32, layer_types=["full_attention", "sliding_attention"])
+    assert [layer.kind for layer in spec.layers] == ["full", "swa"]
+
+
+def test_strange_layer_type_is_refused():
+    with pytest.raises(InputError, match="layer_types"):
+        spec_of(layer_types=["full_attention", "wormhole_attention"])
+
+
+def test_nested_text_config_is_read():
+    spec = ModelSpec.from_config({"model_type": "gemma3", "text_config": {**LLAMA, "model_type": "gemma3_text"}})
+    assert spec.model_type == "gemma3_text"
+    assert spec.tie_embeddings
+
+
+def test_unknown_architecture_is_refused_and_plain_attention_is_labelled():
+    with pytest.raises(InputError, match="model_type"):
+        spec_of(model_type="llama9")
+    spec = ModelSpec.from_config({**LLAMA, "model_type": "llama9"}, plain_attention=True)
+    assert "llama9" in spec.assumed
+
+
+def test_missing_latent_fields_are_named():
+    with pytest.raises(InputError, match="kv_lora_rank, qk_rope_head_dim"):
+        spec_of(model_type="deepseek_v3")
+
+
+@pytest.mark.parametrize("value", [0, -1, "12", True, 1.5, float("nan"), float("inf"), 10**12, [], {}])
+@pytest.mark.parametrize("field", ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads"])
+def test_hostile_numbers_are_one_clear_line(field, value):
+    with pytest.raises(InputError) as caught:
+        spec_of(**{field: value})
+    assert field in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "1", "null", '"x"', "[" * 100_000, '{"a":' * 100_000, " " * (MAX_CONFIG_BYTES + 1)]
+)
+def test_malformed_json_is_one_clear_line(text):
+    with pytest.raises(InputError) as caught:
+        parse_config(text)
+    assert "\n" not in str(caught.value)
+
+
+JSON_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+KEYS = st.sampled_from(
+    [*LLAMA, "head_dim", "sliding_window", "layer_types", "text_config", "use_sliding_window", "kv_lora_rank",
+     "hybrid_override_pattern", "mamba_ssm_dtype", "no_rope_layers", "tie_word_embeddings", "attention_k_eq_v"]
+)
+TYPES = st.sampled_from(["llama", "mistral", "qwen2", "gemma3", "gemma4", "llama4", "deepseek_v3", "jamba",
+                         "nemotron_h", "qwen3_5", "falcon", "x"])
+
+
+@settings(max_examples=2000, deadline=None)
+@given(TYPES, st.dictionaries(KEYS, JSON_VALUES, max_size=5))
+def test_any_config_gives_a_spec_or_one_clear_line(model_type, changes):
+    try:
+        spec = ModelSpec.from_config({**LLAMA, "model_type": model_type, **changes})
+    except InputError as error:
+        assert "\n" not in str(error)
+        assert len(str(error)) < 1200
+    else:
+        assert len(spec.layers) == spec.num_layers
+
+
+def test_every_preset_is_a_spec():
+    for name in presets():
+        assert load_model_spec(name).name == name
+    assert load_model_spec("Llama-3.1-8B").num_kv_heads == 8
+
+
+def test_file_directory_and_standard_input_agree(tmp_path, monkeypatch):
+    folder = tmp_path / "tiny-model"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLAMA))
+    monkeypatch.setattr(sys, "stdin", io.StringIO(json.dumps(LLAMA)))
+    specs = [load_model_spec(source) for source in (folder, folder / "config.json", "-")]
+    assert specs[0].layers == specs[1].layers == specs[2].layers
+    assert specs[0].name == specs[1].name == "tiny-model"
+
+
+@pytest.mark.parametrize("source", ["no-such-model", "", "/proc/self/mem", "a" * 5000, "nul\0byte"])
+def test_unreadable_source_is_one_clear_line(source):
+    with pytest.raises(InputError) as caught:
+        load_model_spec(source)
+    assert str(caught.value).startswith("config: ")
+    assert len(str(caught.value)) < 300
+
+
+def test_binary_file_is_one_clear_line(tmp_path):
+    path = tmp_path / "model.bin"
+    path.write_bytes(bytes(range(256)))
+    with pytest.raises(InputError, match="config"):
+        load_model_spec(path)
+
+
+def test_typed_fields():
+    spec = ModelSpec.from_fields(layers=32, kv_heads=8, head_dim=128)
+    assert (spec.num_layers, spec.num_kv_heads, spec.head_dim, spec.num_heads) == (32, 8, 128, 8)
+    with pytest.raises(InputError, match="layers"):
+        ModelSpec.from_fields(layers=0, kv_heads=8, head_dim=128)
