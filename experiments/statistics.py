@@ -248,11 +248,7 @@ class _Test:
             raise ValueError(f"{curve.name}: {sizes}")
         if curve.better not in ("lower", "higher"):
             raise ValueError(f"{curve.name}: better must be 'lower' or 'higher', got {curve.better!r}")
-        pairs = [
-            (b, c)
-            for b, c in zip(curve.baseline, curve.candidate, strict=True)
-            if _usable(b) and _usable(c)
-        ]
+        pairs = [(b, c) for b, c in zip(curve.baseline, curve.candidate, strict=True) if _usable(b) and _usable(c)]
         logs = [math.log(c / b) for b, c in pairs]
         floor = curve.noise_floor if curve.noise_floor is not None else noise_floor([curve.baseline, curve.candidate])
         interval = _interval(logs) if len(logs) >= 2 else None

@@ -1,0 +1,7 @@
+"""Metrics of one run, derived from its raw events (the run record). A missing value is None, never 0."""
+
+from experiments.metrics.compute import compute_metrics
+from experiments.metrics.objectives import Objective, parse_slo
+from experiments.metrics.waterfall import PARTS, waterfall
+
+__all__ = ["PARTS", "Objective", "compute_metrics", "parse_slo", "waterfall"]

@@ -1,0 +1,77 @@
+"""All metrics of a run record under their stable JSON keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from experiments.metrics.events import Record, duration_s, num_output_tokens, successes, summary
+from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
+from experiments.metrics.objectives import Objective, check, goodput_rps, parse_slo, slo_attainment
+from experiments.metrics.sender import offered_load
+from experiments.metrics.throughput import output_tokens_per_s, peak_output_tokens_per_s, requests_per_s
+from experiments.metrics.waterfall import latency_breakdown
+from ledger.cost import cost_per_million_output_tokens, cost_per_request, requests_per_device_hour
+
+MEMORY_KEYS = (
+    "weights_bytes",
+    "kv_pool_bytes",
+    "kv_reserved_bytes",
+    "kv_peak_used_bytes",
+    "activation_peak_bytes",
+    "other_bytes",
+    "process_rss_bytes",
+)
+COUNTER_KEYS = ("preemptions", "prefix_hit_rate", "alpha", "acceptance_rate", "tokens_per_pass")
+
+
+def compute_metrics(
+    record: Record, *, price_per_device_hour: float = 1.0, slo: str | Sequence[Objective] | None = None
+) -> dict[str, Any]:
+    """The metrics JSON of one run. Times in s, memory in bytes, cost in the currency of the assumed price.
+
+    Latencies are over successful requests; `quality` is None here, it takes a second run to compare with. Raises
+    InputError for a wrong `slo` text.
+    """
+    objectives = parse_slo(slo) if slo is None or isinstance(slo, str) else tuple(slo)
+    good = successes(record)
+    metrics: dict[str, Any] = {
+        "ttft_s": summary([ttft_s(request) for request in good]),
+        "tpot_s": summary([tpot_s(request) for request in good]),
+        "itl_s": summary([gap for request in good for gap in itl_s(request)]),
+        "e2e_s": summary([e2e_s(request) for request in good]),
+        "output_tokens_per_s": output_tokens_per_s(record),
+        "peak_output_tokens_per_s": peak_output_tokens_per_s(record),
+        "requests_per_s": requests_per_s(record),
+        "goodput_rps": goodput_rps(record, objectives),
+        "slo_attainment": slo_attainment(record, objectives),
+        "completed": len(good),
+        "failed": len(record["requests"]) - len(good),
+        "error_rate": 1 - len(good) / len(record["requests"]) if record["requests"] else None,
+        "duration_s": duration_s(record),
+        "offered_load": offered_load(record),
+        "latency_breakdown": latency_breakdown(record),
+        "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
+        "counters": {key: record["counters"].get(key) for key in COUNTER_KEYS},
+        **_money(record, len(good), price_per_device_hour),
+        "quality": None,
+        "workload": record.get("workload"),
+        "config": record["config"],
+        "environment": record["environment"],
+        "provenance": record["provenance"],
+    }
+    metrics["objectives"] = check(metrics, objectives)
+    return metrics
+
+
+def _money(record: Record, completed: int, price: float) -> dict[str, Any]:
+    """Cost of the run's device time (its duration on one device) at an assumed price, and what it bought."""
+    duration = duration_s(record)
+    tokens = sum(num_output_tokens(request) for request in successes(record))
+    return {
+        "cost_per_million_output_tokens": duration and cost_per_million_output_tokens(duration, tokens, price),
+        "cost_per_request": duration and cost_per_request(duration, completed, price),
+        "requests_per_device_hour": duration and requests_per_device_hour(duration, completed),
+        "price_per_device_hour": price,
+        "price_provenance": "assumed",
+    }

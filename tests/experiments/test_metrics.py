@@ -1,0 +1,261 @@
+"""Metric definitions on hand-made records, with the numbers that products of this kind got wrong."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from records import record, request, step
+
+from experiments.metrics import PARTS, compute_metrics, parse_slo, waterfall
+from experiments.metrics.latency import itl_gaps, tpot_s, ttft_s
+from ledger.errors import InputError
+
+
+def test_tpot_leaves_the_first_token_out():
+    """TTFT 1.0 s, 11 tokens, 10 ms gaps: TPOT is 10.0 ms."""
+    metrics = compute_metrics(record(request([(1000 + 10 * i, 1) for i in range(11)])))
+    assert metrics["ttft_s"]["mean"] == pytest.approx(1.0)
+    assert metrics["tpot_s"]["mean"] == pytest.approx(0.010)
+    assert metrics["e2e_s"]["mean"] == pytest.approx(1.1)
+
+
+def test_one_long_gap_shows_in_the_itl_p99():
+    """Nine 10 ms gaps and one of 1 s: ITL p99 shows about 1 s, the mean gap alone would say 0.1 s."""
+    times = [100 + 10 * i for i in range(10)] + [1190]
+    metrics = compute_metrics(record(request([(at, 1) for at in times])))
+    assert metrics["itl_s"]["n"] == 10
+    assert metrics["itl_s"]["p99"] == pytest.approx(1.0, rel=0.1)
+    assert metrics["itl_s"]["p50"] == pytest.approx(0.010)
+
+
+def test_gaps_are_pooled_over_requests_and_keep_their_token_count():
+    slow, fast = request([(0, 1), (100, 1)]), request([(0, 1), (10, 3), (20, 2), (30, 1)])
+    assert itl_gaps(fast) == [(0.01, 3), (0.01, 2), (0.01, 1)]
+    assert compute_metrics(record(slow, fast))["itl_s"]["mean"] == pytest.approx(0.13 / 4)
+
+
+def test_an_empty_chunk_is_not_the_first_token():
+    """Empty chunk at 0.1 s, text at 0.5 s: TTFT 0.5 s."""
+    assert ttft_s(request([(100, 0), (500, 1), (510, 1)])) == pytest.approx(0.5)
+    assert ttft_s(request([(100, 0)])) is None
+
+
+def test_a_first_chunk_of_five_tokens_leaves_the_divisor():
+    assert tpot_s(request([(100, 5), (150, 5)])) == pytest.approx(0.010)
+    assert tpot_s(request([(100, 5)])) is None
+    assert tpot_s(request([(100, 1)])) is None
+
+
+def test_the_peak_rate_is_never_under_the_mean():
+    rng = random.Random(0)
+    for _ in range(200):
+        at, emitted = 0.0, []
+        for _ in range(rng.randrange(2, 40)):
+            at += rng.choice([1, 50, 400, 1500]) * rng.random() + 0.1
+            emitted.append((at, rng.randrange(1, 6)))
+        metrics = compute_metrics(record(request(emitted)))
+        assert metrics["peak_output_tokens_per_s"] >= metrics["output_tokens_per_s"] * (1 - 1e-12)
+
+
+def test_tokens_are_counted_and_not_chunks():
+    metrics = compute_metrics(record(request([(500, 4), (1000, 4)])))
+    assert metrics["output_tokens_per_s"] == pytest.approx(8.0)
+    assert metrics["peak_output_tokens_per_s"] == pytest.approx(8.0)
+
+
+def _queue_of(count):
+    """A server that takes 0.5 s a request, one at a time, with 4 arrivals/s."""
+    return record(
+        *(
+            request([(500 * (i + 1), 1)], id=f"r{i}", arrival_ms=250 * i, send_ms=max(250 * i, 500 * i))
+            for i in range(count)
+        )
+    )
+
+
+def test_latency_counts_from_the_schedule_so_an_overloaded_server_gets_worse_with_n():
+    p99 = [compute_metrics(_queue_of(n))["ttft_s"]["p99"] for n in (10, 20, 40)]
+    assert p99[0] < p99[1] < p99[2]
+    assert p99[2] == pytest.approx(0.5 + 0.25 * 39, rel=0.02)
+
+
+def test_a_sender_that_falls_behind_is_reported():
+    load = compute_metrics(_queue_of(20))["offered_load"]
+    assert load["offered_rps"] == pytest.approx(4.0)
+    assert load["achieved_rps"] == pytest.approx(2.0)
+    assert load["lateness_s"]["p95"] > 4
+    assert "2 of the 4" in load["warning"]
+    kept = compute_metrics(record(*(request([(100 * i + 50, 1)], arrival_ms=100 * i) for i in range(5))))
+    assert kept["offered_load"]["warning"] is None
+    burst = compute_metrics(record(request([(10, 1)]), request([(20, 1)])))["offered_load"]
+    assert (burst["offered_rps"], burst["achieved_rps"], burst["warning"]) == (None, None, None)
+
+
+def test_failed_requests_are_no_throughput():
+    failed = [request([(100, 1), (900, 50)], id=f"r{i}", reason="error", error="boom") for i in range(4)]
+    metrics = compute_metrics(record(*failed), slo="ttft_p95=10")
+    assert metrics["output_tokens_per_s"] == 0
+    assert metrics["requests_per_s"] == 0
+    assert metrics["goodput_rps"] == 0
+    assert metrics["slo_attainment"] == 0
+    assert (metrics["completed"], metrics["failed"], metrics["error_rate"]) == (0, 4, 1.0)
+    assert metrics["ttft_s"] == {"mean": None, "p50": None, "p95": None, "p99": None, "n": 0}
+    assert metrics["cost_per_request"] is None
+    assert metrics["requests_per_device_hour"] == 0
+
+
+def test_only_successful_tokens_count_beside_failures():
+    mixed = record(request([(1000, 10)]), request([(2000, 100)], reason="abort"), request([(500, 7)], reason=None))
+    metrics = compute_metrics(mixed)
+    assert metrics["output_tokens_per_s"] == pytest.approx(10 / 2)
+    assert metrics["error_rate"] == pytest.approx(2 / 3)
+
+
+@pytest.mark.parametrize("n", [1, 2, 3, 20])
+def test_percentiles_are_ordered_and_within_the_values(n):
+    rng = random.Random(n)
+    firsts = [rng.uniform(10, 2000) for _ in range(n)]
+    stats = compute_metrics(record(*(request([(at, 1)]) for at in firsts)))["ttft_s"]
+    assert min(firsts) / 1000 - 1e-6 <= stats["p50"] <= stats["p95"] <= stats["p99"] <= max(firsts) / 1000 + 1e-6
+    assert stats["n"] == n
+
+
+def test_a_record_without_requests_has_no_values_rather_than_zeros():
+    metrics = compute_metrics(record(), slo="ttft_p95=1")
+    for name in (
+        "output_tokens_per_s",
+        "requests_per_s",
+        "duration_s",
+        "cost_per_request",
+        "error_rate",
+        "goodput_rps",
+    ):
+        assert metrics[name] is None, name
+    assert set(metrics["latency_breakdown"].values()) == {None}
+    assert metrics["objectives"] == [{"name": "ttft_p95", "limit": 1.0, "value": None, "met": None}]
+
+
+def test_cost_is_device_time_at_the_assumed_price():
+    metrics = compute_metrics(record(request([(36_000, 100)])), price_per_device_hour=2.0)
+    assert metrics["cost_per_request"] == pytest.approx(0.02)
+    assert metrics["cost_per_million_output_tokens"] == pytest.approx(200.0)
+    assert metrics["requests_per_device_hour"] == pytest.approx(100.0)
+    assert (metrics["price_per_device_hour"], metrics["price_provenance"]) == (2.0, "assumed")
+
+
+def test_the_keys_of_the_metrics_json_are_all_there():
+    metrics = compute_metrics(record(request([(10, 1)])))
+    assert set(metrics) >= {
+        "ttft_s", "tpot_s", "itl_s", "e2e_s", "output_tokens_per_s", "requests_per_s", "goodput_rps", "slo_attainment",
+        "completed", "failed", "duration_s", "latency_breakdown", "memory", "counters", "quality", "config",
+        "cost_per_million_output_tokens", "cost_per_request", "requests_per_device_hour", "environment", "provenance",
+    }  # fmt: skip
+    assert set(metrics["ttft_s"]) == {"mean", "p50", "p95", "p99", "n"}
+    assert set(metrics["latency_breakdown"]) == set(PARTS)
+    assert set(metrics["memory"]) >= {
+        "weights_bytes",
+        "kv_reserved_bytes",
+        "kv_peak_used_bytes",
+        "activation_peak_bytes",
+    }
+    assert metrics["goodput_rps"] is None
+    assert metrics["slo_attainment"] is None
+    assert metrics["quality"] is None
+    assert metrics["counters"]["alpha"] is None
+
+
+def test_goodput_counts_the_requests_that_meet_every_objective():
+    fast, late, jumpy = (
+        request([(100, 1), (120, 1)], id="fast"),
+        request([(900, 1), (920, 1)], id="late"),
+        request([(100, 1), (1000, 1)], id="jumpy"),
+    )
+    failed = request([(50, 1)], id="failed", reason="error", error="boom")
+    metrics = compute_metrics(record(fast, late, jumpy, failed), slo="ttft_p95=0.5, itl_p99=0.05, error_rate=0.01")
+    assert metrics["goodput_rps"] == pytest.approx(1 / 1.0)
+    assert metrics["slo_attainment"] == pytest.approx(1 / 4)
+    assert [(row["name"], row["met"]) for row in metrics["objectives"]] == [
+        ("ttft_p95", False),
+        ("itl_p99", False),
+        ("error_rate", False),
+    ]
+
+
+def test_a_request_of_one_token_cannot_miss_a_gap_objective():
+    metrics = compute_metrics(record(request([(100, 1)])), slo="itl_p99=0.001,tpot_mean=0.001")
+    assert metrics["slo_attainment"] == 1.0
+
+
+def test_objectives_are_read_from_text():
+    names = [
+        o.name for o in parse_slo("ttft_p95=0.5,itl_p99=0.05,error_rate=0.01,cost_per_request=1,quality_drop=0.01")
+    ]
+    assert names == ["ttft_p95", "itl_p99", "error_rate", "cost_per_request", "quality_drop"]
+    assert parse_slo(None) == parse_slo("") == ()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["ttft=0.5", "ttft_p95", "ttft_p95=fast", "ttft_p95=-1", "ttft_p95=nan", "speed_p95=1", "itl_p50=1,itl_p50=2"],
+)
+def test_a_wrong_objective_is_one_line_that_names_it(text):
+    with pytest.raises(InputError) as error:
+        parse_slo(text)
+    assert error.value.field == "slo"
+    assert "\n" not in str(error.value)
+
+
+# Steps of 10 ms: 1 ms plan, 8 ms execute, 1 ms commit; 2 ms pass between steps.
+STEPS = [step(i, 12 * i, 12 * i + 1, 12 * i + 9, 12 * i + 10) for i in range(8)]
+
+
+def test_waterfall_gives_each_piece_of_time_one_owner():
+    # Arrives at 5 ms, first step is step 1 (12..22), then it sits out step 2, and decodes in 3 and 4 (ends 57 ms).
+    served = request(
+        [(33 - 12, 1), (45, 1), (57, 1)], arrival_ms=5, steps=[(1, "prefill", 4), (3, "decode", 1), (4, "decode", 1)]
+    )
+    parts = waterfall(record(served, steps=STEPS), served)
+    ms = {name: round(value * 1000, 6) for name, value in parts.items()}
+    assert ms["queue_s"] == 7  # 5..12
+    assert ms["prefill_s"] == 8
+    assert ms["decode_s"] == 16
+    assert ms["overhead_s"] == 2 + 2 + 1  # the last commit is after the last token
+    assert ms["stalled_s"] == 10  # all of step 2
+    assert ms["unexplained_s"] == 6  # three gaps between steps
+    assert ms["e2e_s"] == 52
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+
+
+def test_waterfall_counts_the_wait_after_a_preemption_as_queue():
+    # Decodes in step 1, is preempted while step 2 is planned (24 ms), comes back in step 5 (60 ms) with its prefill.
+    served = request(
+        [(9, 1), (21, 1), (69, 1)],
+        steps=[(0, "prefill", 4), (1, "decode", 1), (5, "prefill", 6)],
+        preemptions_ms=[(24.5, 60)],
+    )
+    parts = waterfall(record(served, steps=STEPS), served)
+    assert parts["queue_s"] == pytest.approx(0.060 - 0.0245)
+    assert parts["prefill_s"] == pytest.approx(0.016)
+    assert parts["stalled_s"] == pytest.approx(0.0005)  # step 2's first half millisecond
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+
+
+def test_a_preemption_inside_an_own_step_is_not_counted_twice():
+    served = request([(9, 1), (45, 1)], steps=[(0, "prefill", 4), (3, "prefill", 5)], preemptions_ms=[(9.5, 36)])
+    parts = waterfall(record(served, steps=STEPS), served)
+    assert parts["queue_s"] == pytest.approx(0.026)  # 10..36
+    assert parts["unexplained_s"] == pytest.approx(0.0)
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+
+
+def test_breakdown_is_the_mean_over_successful_requests_and_leaves_out_what_it_cannot_split():
+    one = request([(9, 1)], steps=[(0, "prefill", 4)])
+    two = request([(21, 1)], steps=[(1, "prefill", 4)])
+    lost = request([(33, 1)], steps=[(2, "prefill", 4)], reason="error", error="boom")
+    without_steps = request([(33, 1)])
+    parts = compute_metrics(record(one, two, lost, without_steps, steps=STEPS))["latency_breakdown"]
+    assert parts["queue_s"] == pytest.approx((0 + 0.012) / 2)
+    assert parts["prefill_s"] == pytest.approx(0.008)
+    assert parts["decode_s"] == 0
+    assert waterfall(record(steps=STEPS), without_steps) is None
