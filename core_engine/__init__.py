@@ -1,1 +1,4 @@
-"""The inference engine: scheduling, paged KV cache, model execution, sampling and text. Imports neither streamlit nor pandas."""
+"""The inference engine: scheduling, paged KV cache, model execution, sampling and text.
+
+Imports neither streamlit nor pandas.
+"""

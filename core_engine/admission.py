@@ -23,9 +23,12 @@ class AdmissionView:
 
 
 class AdmissionPolicy(Protocol):
-    """How many waiting requests may take a slot now, and whether a finished one keeps its slot until the batch ends."""
+    """When waiting requests may take a slot, and when slots come back."""
 
-    holds_finished: bool
+    @property
+    def holds_finished(self) -> bool:
+        """Whether a finished request keeps slot and blocks until its whole batch ends."""
+        ...
 
     def open_slots(self, view: AdmissionView) -> int:
         """Slots that may be filled now."""

@@ -1,7 +1,7 @@
 """Engine: glue between requests, scheduler, executor and text. Plain Python, usable without the rest of the project.
 
-    engine = Engine(config, load_model(config))
-    engine.generate(["The capital of France is"], SamplingParams(max_tokens=8))
+engine = Engine(config, load_model(config))
+engine.generate(["The capital of France is"], SamplingParams(max_tokens=8))
 """
 
 from __future__ import annotations
@@ -91,7 +91,12 @@ class Engine:
         return self._enqueue(ids, params or SamplingParams(), request_id, arrival_ns, score_start=None)
 
     def _enqueue(
-        self, ids: list[int], params: SamplingParams, request_id: str | None, arrival_ns: int | None, score_start: int | None
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        request_id: str | None,
+        arrival_ns: int | None,
+        score_start: int | None,
     ) -> str:
         self._refuse_unfit(ids, params, scoring=score_start is not None)
         now = self.clock.now_ns()
@@ -102,7 +107,13 @@ class Engine:
         # Requests without a seed get distinct ones, the same in every run of the same schedule.
         seed = params.seed if params.seed is not None else (self.config.seed * 1_000_003 + index) % 2**63
         request = Request(
-            request_id, index, ids, len(ids), params, seed, RequestLog(now if arrival_ns is None else arrival_ns, now),
+            request_id,
+            index,
+            ids,
+            len(ids),
+            params,
+            seed,
+            RequestLog(now if arrival_ns is None else arrival_ns, now),
             score_start=score_start,
         )
         self.requests[request_id] = request
@@ -120,11 +131,21 @@ class Engine:
         if len(ids) + (not scoring) > limit:
             raise InputError("prompt", f"{len(ids)} tokens", f"fewer than the model's {limit} positions")
         if len(ids) > capacity:
-            raise InputError("prompt", f"{len(ids)} tokens", f"at most {capacity}, which is what kv_memory_mib={self.config.kv_memory_mib} holds")
+            raise InputError(
+                "prompt",
+                f"{len(ids)} tokens",
+                f"at most {capacity}, which is what kv_memory_mib={self.config.kv_memory_mib} holds",
+            )
         if self.config.chunked_prefill == "off" and len(ids) > self.config.max_num_batched_tokens:
-            raise InputError("prompt", f"{len(ids)} tokens", f"at most max_num_batched_tokens={self.config.max_num_batched_tokens} with chunked_prefill=off")
+            raise InputError(
+                "prompt",
+                f"{len(ids)} tokens",
+                f"at most max_num_batched_tokens={self.config.max_num_batched_tokens} with chunked_prefill=off",
+            )
         if len(self.scheduler.waiting) >= self.config.max_queue:
-            raise InputError("max_queue", len(self.scheduler.waiting) + 1, f"at most {self.config.max_queue} waiting requests")
+            raise InputError(
+                "max_queue", len(self.scheduler.waiting) + 1, f"at most {self.config.max_queue} waiting requests"
+            )
 
     def abort(self, request_id: str) -> None:
         """Drop a request at any time; one that has ended is left alone."""
@@ -190,7 +211,9 @@ class Engine:
 
     # -- whole answers -------------------------------------------------------------------------------------------
 
-    def generate(self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None) -> list[Completion]:
+    def generate(
+        self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None
+    ) -> list[Completion]:
         """Answer all prompts and return when the last is done, in the order of the prompts."""
         self.expect_more_arrivals(False)
         ids = [self.add(prompt, params) for prompt in prompts]
@@ -214,11 +237,15 @@ class Engine:
         if request.finish_reason is None:
             raise InputError("request_id", request_id, "a request that has finished")
         return Completion(
-            request_id, self._texts[request_id].text, request.output_token_ids, request.finish_reason, request.num_prompt_tokens
+            request_id,
+            self._texts[request_id].text,
+            request.output_token_ids,
+            request.finish_reason,
+            request.num_prompt_tokens,
         )
 
     def score(self, token_ids: Sequence[int], start: int) -> list[float]:
-        """Natural log-probability of each of token_ids[start:] given all before it, through this engine's own KV path."""
+        """Log-probability (natural) of each of token_ids[start:] given all before, through this engine's KV path."""
         if not 1 <= start < len(token_ids):
             raise InputError("start", start, f"a whole number from 1 to {len(token_ids) - 1}")
         self.expect_more_arrivals(False)
@@ -253,10 +280,14 @@ class Engine:
 
 def _torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecutor:
     try:
-        executor = TorchExecutor(loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB)
+        executor = TorchExecutor(
+            loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB
+        )
         executor.measure_activations(config.max_num_seqs, config.max_num_batched_tokens)
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
             raise
-        raise CannotRunError(f"kv_memory_mib: {config.kv_memory_mib} MiB of KV cache can't be allocated here; use less") from None
+        raise CannotRunError(
+            f"kv_memory_mib: {config.kv_memory_mib} MiB of KV cache can't be allocated here; use less"
+        ) from None
     return executor

@@ -21,7 +21,7 @@ def kv_bytes_per_token(engine: Engine) -> int:
 def memory_ledger(engine: Engine) -> dict[str, int | None]:
     """The live accounts, bytes. Reserved is blocks owned by requests, used is tokens with KV, wasted the difference.
 
-    other is the process's resident memory beyond weights, KV pool and activation peak: interpreter, libraries, tokenizer.
+    other is resident memory beyond weights, KV pool and activation peak: interpreter, libraries, tokenizer.
     """
     per_token = kv_bytes_per_token(engine)
     used = sum(request.num_computed for request in engine.scheduler.running) * per_token

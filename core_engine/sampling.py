@@ -32,5 +32,9 @@ def choose_token(logits: torch.Tensor, temperature: float, seed: int, position: 
         return int(torch.argmax(logits))
     cumulative = torch.cumsum(probabilities(logits, temperature), dim=-1)
     threshold = uniform(seed, position) * float(cumulative[-1])
-    index = int(torch.searchsorted(cumulative, torch.tensor(threshold, dtype=cumulative.dtype, device=logits.device), right=True))
+    index = int(
+        torch.searchsorted(
+            cumulative, torch.tensor(threshold, dtype=cumulative.dtype, device=logits.device), right=True
+        )
+    )
     return min(index, logits.shape[-1] - 1)

@@ -76,9 +76,7 @@ class Scheduler:
             reserved=tuple((request_id, tuple(blocks)) for request_id, blocks in reserved.items()),
         )
 
-    def _admit(
-        self, budget: int, rows: dict[str, Row], reserved: dict[str, list[int]], now_ns: int
-    ) -> int:
+    def _admit(self, budget: int, rows: dict[str, Row], reserved: dict[str, list[int]], now_ns: int) -> int:
         """Move waiting requests into free slots, oldest first, and give them what is left of the budget."""
         spent = 0
         for _ in range(self._open_slots(now_ns)):

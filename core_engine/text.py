@@ -8,9 +8,9 @@ REPLACEMENT = "�"
 
 
 class TextStream:
-    """Text of one request. Emitted deltas never change afterwards, and joined they equal decode(all ids) up to the stop.
+    """Text of one request. Emitted deltas never change, and joined they equal decode(all ids) up to the stop.
 
-    Decoding starts some tokens back (`_prefix`), since a tokenizer may write a token differently at the start of a text.
+    Decoding starts some tokens back (`_prefix`), since a tokenizer may write a first token differently.
     """
 
     def __init__(self, decode: Callable[[Sequence[int]], str], stop: tuple[str, ...]) -> None:

@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class ActivationMeter(TorchDispatchMode):
-    """Counts storages that operators create inside the block and that are still alive; peak_bytes is their largest sum."""
+    """Counts storages that operators create inside the block while they live; peak_bytes is their largest sum."""
 
     def __init__(self) -> None:
         super().__init__()

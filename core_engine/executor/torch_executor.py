@@ -32,7 +32,11 @@ class TorchExecutor:
         block_bytes = 2 * spec.num_layers * block_size * spec.num_kv_heads * spec.head_dim * self._dtype.itemsize
         self.num_blocks = kv_memory_bytes // block_bytes
         if self.num_blocks < 1:
-            raise InputError("kv_memory_mib", kv_memory_bytes // MIB, f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B")
+            raise InputError(
+                "kv_memory_mib",
+                kv_memory_bytes // MIB,
+                f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B",
+            )
         shape = (spec.num_layers, 2, self.num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
         self._cache = torch.empty(shape, dtype=self._dtype, device=self._device).zero_()
         self._activation_peak_bytes = 0

@@ -84,6 +84,12 @@ def _prefill(
     v = values.index_select(0, row.blocks).flatten(0, 1)[:end].transpose(0, 1)
     q = query.transpose(0, 1)
     out = F.scaled_dot_product_attention(
-        q[None], k[None], v[None], attn_mask=row.mask, is_causal=row.mask is None and count > 1, scale=scale, enable_gqa=True
+        q[None],
+        k[None],
+        v[None],
+        attn_mask=row.mask,
+        is_causal=row.mask is None and count > 1,
+        scale=scale,
+        enable_gqa=True,
     )
     return out[0].transpose(0, 1)

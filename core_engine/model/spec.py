@@ -1,7 +1,7 @@
 """DecoderSpec: what the decoder needs to compute, read from a Hugging Face config.json.
 
-ledger.ModelSpec counts bytes; this one holds what changes the numbers (epsilon, rope base). A feature of a config that the
-decoder would have to ignore is refused: a wrong text is worse than no text.
+ledger.ModelSpec counts bytes; this one holds what changes the numbers (epsilon, rope base). A feature of a config
+that the decoder would have to ignore is refused: a wrong text is worse than no text.
 """
 
 from __future__ import annotations
@@ -59,8 +59,11 @@ def _refuse_unsupported(config: Mapping[str, Any]) -> None:
     model_type = config.get("model_type")
     if model_type not in SUPPORTED_TYPES:
         raise InputError("model (model_type in config.json)", model_type, ", ".join(SUPPORTED_TYPES))
-    missing = [key for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
-                               "vocab_size") if key not in config]
+    missing = [
+        key
+        for key in ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "vocab_size")
+        if key not in config
+    ]
     if missing:
         raise InputError("model (config.json)", f"without {', '.join(missing)}", "a complete config.json")
     scaling = config.get("rope_scaling") or config.get("rope_parameters") or {}

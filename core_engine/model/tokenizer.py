@@ -18,7 +18,9 @@ class Tokenizer:
     def __init__(self, directory: Path, eos_token_ids: tuple[int, ...]) -> None:
         path = directory / "tokenizer.json"
         if not path.is_file():
-            raise CannotRunError(f"model: {directory} has no tokenizer.json; save the fast tokenizer beside the weights")
+            raise CannotRunError(
+                f"model: {directory} has no tokenizer.json; save the fast tokenizer beside the weights"
+            )
         self._tokenizer = RustTokenizer.from_file(str(path))
         self._settings = _read_json(directory / "tokenizer_config.json")
         template = directory / "chat_template.jinja"
