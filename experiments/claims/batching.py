@@ -1,0 +1,60 @@
+"""C10: does continuous batching raise throughput, and on what does the gain depend?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+CURVE = "output_tokens_per_s"
+# (key, workload, baseline, candidate)
+PARTS = (
+    ("static_mixed", "mixed", "static", "continuous"),
+    ("dynamic_mixed", "mixed", "dynamic", "continuous"),
+    ("static_equal", "equal", "static", "continuous"),
+)
+NOT_CHECKED = "that it is the largest of all single gains: this takes the other optimisations, measured the same way"
+Compare = Callable[[dict[str, Any]], Mapping[str, Any]]
+
+
+def check(options: Mapping[str, Any], compare: Compare) -> dict[str, Any]:
+    """Runs the three comparisons and judges them; `options` are further keys of each comparison's spec."""
+    evidence = []
+    for key, workload, baseline, candidate in PARTS:
+        spec = {**options, "variable": "batching", "values": [baseline, candidate], "workload": workload}
+        evidence.append(_evidence(key, spec, compare(spec)))
+    verdict, reason = judge({row["part"]: row["verdict"] for row in evidence})
+    return {"verdict": verdict, "reason": reason, "not_checked": NOT_CHECKED, "evidence": evidence}
+
+
+def judge(verdicts: Mapping[str, str]) -> tuple[str, str]:
+    """(verdict, reason) from the throughput verdict of each part of PARTS."""
+    static, dynamic, equal = (verdicts[key] for key, *_ in PARTS)
+    if static in ("worse", "no difference"):
+        return (
+            "does not hold here",
+            "throughput over static batching did not rise on mixed lengths",
+        )
+    if "inconclusive" in (static, dynamic, equal):
+        return "undecided", "at least one comparison is inconclusive; more repeats would decide it"
+    if dynamic != "better":
+        return "holds with a limit", "the gain is there over static batching, but not over dynamic batching"
+    if equal != "better":
+        return (
+            "holds with a limit",
+            "the gain is gone when all answers are equally long and come at once",
+        )
+    return "holds", "throughput rose over static and dynamic batching, with equal lengths too"
+
+
+def _evidence(part: str, spec: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
+    curve = next(curve for curve in result["curves"] if curve["name"] == CURVE)
+    kept = ("baseline", "candidate", "change_pct", "ci95", "noise_floor_pct", "verdict", "provenance")
+    return {
+        "part": part,
+        "workload": spec["workload"],
+        "values": spec["values"],
+        "curve": CURVE,
+        **{key: curve[key] for key in kept},
+        "repeats": result["repeats"],
+        "run_id": result["run_id"],
+    }

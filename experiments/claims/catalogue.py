@@ -1,0 +1,55 @@
+"""The claims as data (claims.yaml). Knows nothing about how a check runs."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ledger.errors import InputError
+
+KINDS = ("arithmetic", "measured", "simulated", "knowledge")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A statement people make, how the workbench checks it, and where the popular form is loose.
+
+    `kind` says what settles it: arithmetic (formulas), measured (the engine here), simulated (other hardware) or
+    knowledge (a lab teaches it). `needs` names the part of the workbench the check waits for; None = it runs now.
+    """
+
+    id: str
+    section: str
+    kind: str
+    statement: str
+    check: str
+    trap: str | None = None
+    needs: str | None = None
+
+    @property
+    def state(self) -> str:
+        """ "checkable" or "open"."""
+        return "open" if self.needs else "checkable"
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields and the state as one JSON object."""
+        return asdict(self) | {"state": self.state}
+
+
+@lru_cache(maxsize=1)
+def load_claims() -> tuple[Claim, ...]:
+    """All claims in the order of their ids."""
+    import yaml
+
+    rows = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8"))
+    return tuple(Claim(**row) for row in rows["claims"])
+
+
+def get_claim(claim_id: str) -> Claim:
+    """The claim with this id (upper or lower case); InputError when there is none."""
+    for claim in load_claims():
+        if claim.id == claim_id.upper():
+            return claim
+    raise InputError("claim", claim_id, f"{load_claims()[0].id} to {load_claims()[-1].id}")

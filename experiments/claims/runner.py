@@ -1,0 +1,78 @@
+"""Runs the check of a claim and says whether the claim holds here.
+
+Knows which claims have a check and how to run a comparison for one; the judging itself lives with each check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.claims import arithmetic, batching
+from experiments.claims.catalogue import get_claim
+from experiments.store import Store
+from ledger.errors import InputError
+
+CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
+    "C04": arithmetic.thirteen_billion,
+    "C45": arithmetic.seven_billion,
+}
+CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], batching.Compare], dict[str, Any]]] = {
+    "C10": batching.check,
+}
+OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
+
+
+def run_claim(
+    claim_id: str,
+    *,
+    store: Store | None = None,
+    options: Mapping[str, Any] | None = None,
+    compare: batching.Compare | None = None,
+    on_live: Callable[[dict[str, Any]], None] | None = None,
+    should_cancel: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """{"id","statement","verdict","reason","evidence",...} of one claim.
+
+    `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", or "open" for a claim whose check
+    waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
+    go into every comparison it runs, repeats "auto" unless given. `compare` turns a comparison spec into its JSON; by
+    default it runs on this machine and its runs are kept in `store`. Raises InputError for an unknown claim or option.
+    """
+    claim = get_claim(claim_id)
+    for name in options or {}:
+        if name not in OPTIONS:
+            raise InputError("option", name, ", ".join(OPTIONS))
+    found: dict[str, Any]
+    if claim.id in CHECKED_BY_FORMULA:
+        found = CHECKED_BY_FORMULA[claim.id]()
+    elif claim.id in CHECKED_BY_COMPARISON:
+        compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_COMPARISON[claim.id]({"repeats": "auto", **(options or {})}, compare)
+    else:
+        found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
+    shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}
+    return {**shown, **found}
+
+
+def _stored_comparison(
+    store: Store, on_live: Callable[[dict[str, Any]], None] | None, should_cancel: Callable[[], bool] | None
+) -> batching.Compare:
+    """Runs a comparison in this process and keeps it as a run of its own, so that the evidence can be opened."""
+
+    def compare(options: dict[str, Any]) -> Mapping[str, Any]:
+        from experiments.compare import run_comparison
+        from experiments.spec import CompareSpec
+
+        spec = CompareSpec.from_dict(options)
+        run_id = store.create_run("compare", spec.to_dict())
+        store.update_run(run_id, state="running")
+        try:
+            result = run_comparison(spec, store, run_id, on_live, should_cancel)
+        except BaseException as error:
+            store.update_run(run_id, state="failed", error=str(error) or type(error).__name__)
+            raise
+        store.update_run(run_id, state="done", result=result)
+        return result
+
+    return compare
