@@ -29,15 +29,16 @@ def run_claim(
     store: Store | None = None,
     options: Mapping[str, Any] | None = None,
     compare: batching.Compare | None = None,
-    on_live: Callable[[dict[str, Any]], None] | None = None,
-    should_cancel: Callable[[], bool] | None = None,
+    on_live: Callable[[dict[str, Any]], None] = lambda _: None,
+    should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
     """{"id","statement","verdict","reason","evidence",...} of one claim.
 
     `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", or "open" for a claim whose check
     waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
-    go into every comparison it runs, repeats "auto" unless given. `compare` turns a comparison spec into its JSON; by
-    default it runs on this machine and its runs are kept in `store`. Raises InputError for an unknown claim or option.
+    go into every comparison it runs, repeats "auto" unless given; on_live and should_cancel are passed on to it.
+    `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
+    `store`. Raises InputError for an unknown claim or option.
     """
     claim = get_claim(claim_id)
     for name in options or {}:
@@ -56,19 +57,21 @@ def run_claim(
 
 
 def _stored_comparison(
-    store: Store, on_live: Callable[[dict[str, Any]], None] | None, should_cancel: Callable[[], bool] | None
+    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
 ) -> batching.Compare:
     """Runs a comparison in this process and keeps it as a run of its own, so that the evidence can be opened."""
 
     def compare(options: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.compare import run_comparison
-        from experiments.spec import CompareSpec
+        from experiments.compare import CompareSpec, ComparisonCancelled, run_comparison
 
         spec = CompareSpec.from_dict(options)
         run_id = store.create_run("compare", spec.to_dict())
         store.update_run(run_id, state="running")
         try:
             result = run_comparison(spec, store, run_id, on_live, should_cancel)
+        except ComparisonCancelled as cancelled:
+            store.update_run(run_id, state="cancelled", result=cancelled.result)
+            raise
         except BaseException as error:
             store.update_run(run_id, state="failed", error=str(error) or type(error).__name__)
             raise
