@@ -13,7 +13,6 @@ from ledger.errors import InputError
 from ledger.fields import Fields
 
 TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
-INNER_NAMES = ("intermediate_size", "ffn_dim", "n_inner", "ffn_hidden_size", "ffn_hidden_size", "moe_intermediate_size")
 
 
 @dataclass(frozen=True)
@@ -27,6 +26,7 @@ class Family:
     vocab_size: int | None = None
     max_position: int | None = None
     multi_query: bool = False  # Falcon's switches instead of a KV head count
+    inner_name: str = "intermediate_size"
     inner_factor: int | None = None  # MLP width = factor x hidden when the config does not say
     label: str = ""
 
@@ -52,11 +52,11 @@ class Family:
     def intermediate(self, fields: Fields, hidden: int) -> int:
         """Width of the MLP; 0 when the config does not give one and the class has no rule."""
         default = None if self.inner_factor is None else self.inner_factor * hidden
-        return fields.optional_integer(*INNER_NAMES, default=default, minimum=0) or default or 0
+        return fields.optional_integer(self.inner_name, default=default, minimum=0) or default or 0
 
 
 _GEMMA = Family(tied=True, head_dim_default=256)
-_GPT = Family(tied=True, inner_factor=4)
+_GPT = Family(tied=True, inner_name="n_inner", inner_factor=4)
 _QWEN3 = Family(rules.switched_window, kv_heads_default=32, head_dim_default=128)
 _MLA = Family(rules.latent)
 _DELTA = Family(rules.gated_delta, head_dim_default=256)
@@ -69,9 +69,9 @@ FAMILIES: dict[str, Family] = {
     "qwen2": Family(rules.switched_window, kv_heads_default=32),
     "qwen2_moe": Family(rules.switched_window, kv_heads_default=16),
     "qwen3": _QWEN3,
-    "qwen3_moe": replace(_QWEN3, kv_heads_default=4),
+    "qwen3_moe": Family(rules.switched_window, kv_heads_default=4),
     "qwen3_vl_text": Family(kv_heads_default=32, head_dim_default=128),
-    "qwen3_vl_moe_text": Family(kv_heads_default=16, head_dim_default=128),
+    "qwen3_vl_moe_text": Family(kv_heads_default=16),
     "qwen3_next": replace(_DELTA, kv_heads_default=2),
     "qwen3_5_text": replace(_DELTA, kv_heads_default=4),
     "qwen3_5_moe_text": replace(_DELTA, kv_heads_default=2),
@@ -93,10 +93,10 @@ FAMILIES: dict[str, Family] = {
     "cohere2": Family(rules.patterned_window(4, 4096), tied=True),
     "granite": Family(),
     "smollm3": Family(kv_heads_default=4, tied=True),
-    "starcoder2": Family(rules.one_window(None), kv_heads_default=2),
+    "starcoder2": Family(rules.one_window(None), kv_heads_default=2, tied=True),
     "baichuan": Family(),
     "internlm2": Family(),
-    "internlm3": Family(),
+    "internlm3": Family(kv_heads_default=2, head_dim_default=128),
     "minimax_m2": Family(kv_heads_default=8, head_dim_default=128),
     "gpt_oss": Family(rules.patterned_window(2, 128), kv_heads_default=8, head_dim_default=64),
     "llama4_text": Family(rules.chunked, kv_heads_default=8, head_dim_default=128),
@@ -105,12 +105,12 @@ FAMILIES: dict[str, Family] = {
     "kimi_k2": _MLA,
     "jamba": Family(rules.jamba, kv_heads_default=8),
     "nemotron_h": Family(rules.pattern_string, kv_heads_default=8, head_dim_default=128),
-    "falcon": Family(tied=True, multi_query=True, inner_factor=4, max_position=2048),
+    "falcon": Family(tied=True, multi_query=True, inner_name="ffn_hidden_size", inner_factor=4, max_position=2048),
     "gpt2": _GPT,
     "gptj": replace(_GPT, tied=False),
     "gpt_neox": Family(),
     "bloom": _GPT,
-    "opt": Family(tied=True),
+    "opt": Family(tied=True, inner_name="ffn_dim"),
 }
 
 INNER_TYPE = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text", "qwen3_vl": "qwen3_vl_text",

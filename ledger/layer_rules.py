@@ -100,6 +100,7 @@ def two_geometries(fields: Fields, shape: Shape) -> Layers:
     kinds = fields.strings("layer_types", shape.num_layers) or [
         "full_attention" if (index + 1) % 6 == 0 else "sliding_attention" for index in range(shape.num_layers)
     ]
+    kinds[-1] = "full_attention"  # the model class forces it, even against an explicit list
     wide = fields.optional_integer("global_head_dim", default=512) or shape.head_dim
     wide_heads = shape.kv_heads
     if fields.boolean("attention_k_eq_v"):

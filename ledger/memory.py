@@ -80,7 +80,8 @@ def predict_ledger(
     """What an engine with these settings holds before it runs: weights, KV pool in whole blocks, activation peak.
 
     The peak is the larger of two steps: a prefill of `max_num_batched_tokens`, and a decode of `max_num_seqs` rows that
-    read the whole pool (or the model's longest sequences, where those are less). InputError for a number below 1, or a pool that does not hold one block.
+    read the whole pool (or the model's longest sequences, where those are less).
+    InputError for a number below 1, or a pool that does not hold one block.
     """
     positive("dtype_bytes", dtype_bytes)
     positive("max_num_batched_tokens", max_num_batched_tokens)

@@ -5,12 +5,26 @@ Knows ModelSpec and the tables of tensors by family. A family without a table is
 
 from __future__ import annotations
 
+import re
 from math import prod
 
 from ledger.errors import InputError
+from ledger.fields import Fields
 from ledger.formats import ElementFormat
 from ledger.model_spec import ModelSpec
 from ledger.tensors import TABLES
+
+# The first pattern that a parameter's name matches decides its part.
+PARTS = {
+    "head": re.compile(r"^lm_head"),
+    "embedding": re.compile(r"embed|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
+    "norms": re.compile(r"norm|\bln_"),
+    "experts": re.compile(r"\bexperts\."),
+    "attention": re.compile(r"attention|self_attn|\battn\.|mixer\.[qkvo]_proj"),
+    "state": re.compile(r"mamba|linear_attn|mixer\.(dt_bias|A_log|D$|conv1d|in_proj|out_proj)"),
+    "mlp": re.compile(""),
+}
+CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")
 
 
 def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -37,11 +51,24 @@ def weight_bytes(spec: ModelSpec, element_bytes: int = 2) -> int:
 
 
 def parts(spec: ModelSpec) -> dict[str, int]:
-    """Parameters by part: embedding, attention, mlp, norms, head. The parts add up to parameter_count."""
-    found = {"embedding": 0, "attention": 0, "mlp": 0, "norms": 0, "head": 0}
+    """Parameters by part, in the order of PARTS. The parts add up to parameter_count."""
+    found = dict.fromkeys(PARTS, 0)
     for name, shape in parameter_shapes(spec).items():
         found[_part_of(name)] += prod(shape)
     return found
+
+
+def active_parameter_count(spec: ModelSpec) -> int:
+    """Parameters that one token uses: of the routed experts only the chosen ones; embeddings in full."""
+    shapes = parameter_shapes(spec)
+    routed = {name: shape for name, shape in shapes.items() if _part_of(name) == "experts"}
+    idle = 0
+    for shape in routed.values():
+        chosen = Fields(spec.config).integer(*CHOSEN_NAMES)
+        if chosen > shape[0]:
+            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {shape[0]} experts")
+        idle += prod(shape) // shape[0] * (shape[0] - chosen)
+    return sum(prod(shape) for shape in shapes.values()) - idle
 
 
 def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
@@ -54,9 +81,4 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
 
 
 def _part_of(name: str) -> str:
-    if "norm" in name:
-        return "norms"
-    for mark, part in (("embed", "embedding"), ("self_attn", "attention"), ("mlp", "mlp"), ("lm_head", "head")):
-        if mark in name:
-            return part
-    raise AssertionError(f"parameter {name} belongs to no part")
+    return next(part for part, pattern in PARTS.items() if pattern.search(name))
