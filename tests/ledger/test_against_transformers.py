@@ -108,7 +108,9 @@ def test_class_defaults(model_type):
 
 WINDOWED = ["ministral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gemma4_text", "olmo3", "cohere2", "gpt_oss",
             "llama4_text", "qwen3_next", "qwen3_5_text"]  # fmt: skip
-KINDS = {"full_attention": "full", "sliding_attention": "swa", "chunked_attention": "chunk", "linear_attention": "state"}
+KINDS = {
+    "full_attention": "full", "sliding_attention": "swa", "chunked_attention": "chunk", "linear_attention": "state",
+}  # fmt: skip
 DELTA = {
     "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
     "linear_conv_kernel_dim": 4,
