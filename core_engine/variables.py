@@ -157,7 +157,7 @@ def _entries() -> tuple[Variable, ...]:
             group="model",
             moves=("ttft_s", "itl_s", "output_tokens_per_s", "quality"),
             derives=("num_kv_blocks",),
-            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json and safetensors).",
+            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors).",
         ),
         Variable(
             "device",
