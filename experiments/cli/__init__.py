@@ -1,0 +1,53 @@
+"""The command line: `trilemma VERB`. One module a verb; this one wires them and maps errors to exit codes.
+
+0 done; 2 the input is wrong; 3 it cannot run here; 1 a fault of ours (with a log); 130 cancelled by Ctrl-C.
+Importing it loads neither torch nor any page library; each verb imports what it needs when it runs.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import typer
+
+from experiments.cli import claims, doctor, generate, kv, measure, runs, ui
+from experiments.cli.output import CANCELLED, DONE, exit_code
+
+app = typer.Typer(
+    name="trilemma",
+    help="Change one variable of an inference engine and see what it does to latency, throughput, cost and quality.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+app.command("ui")(ui.ui)
+app.command("doctor")(doctor.doctor)
+app.command("generate")(generate.generate)
+app.command("bench")(measure.bench)
+app.command("compare")(measure.compare)
+app.command("kv")(kv.kv)
+app.add_typer(runs.app, name="runs")
+app.add_typer(claims.app, name="claims")
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run a command line and return its exit code. Never raises for what a user can cause."""
+    try:
+        code = app(args=list(argv), prog_name="trilemma", standalone_mode=False)
+    except (KeyboardInterrupt, typer.Abort):
+        return CANCELLED
+    except BrokenPipeError:
+        # The reader has gone (`trilemma runs | head`): nothing more to say, and nothing at interpreter exit either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return DONE
+    except Exception as error:
+        return exit_code(error)
+    return code if isinstance(code, int) else DONE
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """The `trilemma` console script."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))

@@ -1,0 +1,81 @@
+"""`trilemma claims`: common statements about inference, and their checks on this machine."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from experiments.cli.options import Json, Set, settings
+from experiments.cli.output import CANCELLED, DONE, print_json
+
+app = typer.Typer(help="List claims about inference and check them here.", invoke_without_command=True)
+
+
+@app.callback()
+def list_claims(context: typer.Context, as_json: Json = False) -> None:
+    """List every claim and whether it can be checked yet."""
+    if context.invoked_subcommand is not None:
+        return
+    from experiments.claims import load_claims
+
+    claims = load_claims()
+    if as_json:
+        print_json({"claims": [claim.to_json() for claim in claims]})
+        return
+    from rich.console import Console
+
+    from experiments.cli.tables import plain_table
+
+    table = plain_table("id", "kind", "state", "claim")
+    table.columns[-1].justify = "left"
+    for claim in claims:
+        table.add_row(claim.id, claim.kind, claim.state, claim.statement)
+    Console().print(table)
+
+
+@app.command("run")
+def run(
+    claim_id: Annotated[str, typer.Argument(metavar="ID", help="A claim, as C10.")],
+    repeats: Annotated[str | None, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs.")] = None,
+    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help="Requests a run.")] = None,
+    sets: Set = None,
+    as_json: Json = False,
+) -> int:
+    """Check a claim on this machine."""
+    from experiments.claims import get_claim, run_claim
+    from experiments.claims.runner import CHECKED_BY_COMPARISON
+
+    claim = get_claim(claim_id)
+    given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
+    options = {name: value for name, value in given.items() if value}
+    state = "done"
+    if claim.id in CHECKED_BY_COMPARISON:
+        result, state = _as_job(claim.id, options)
+    else:
+        result = run_claim(claim.id, options=options)
+    if as_json:
+        print_json(result)
+    else:
+        print_outcome(result)
+    return CANCELLED if state == "cancelled" else DONE
+
+
+def _as_job(claim_id: str, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    from experiments import jobs
+    from experiments.cli.progress import follow, result_of
+    from experiments.store import Store
+
+    store = Store()
+    run = follow(jobs.start("claim", {"claim": claim_id, "options": options}, store), store, ["baseline", "candidate"])
+    return result_of(run), run.state
+
+
+def print_outcome(result: dict[str, Any]) -> None:
+    """A claim's verdict, why, and the evidence."""
+    print(f"{result['id']}: {result['statement']}")
+    print(f"{result['verdict']}: {result['reason']}")
+    if result.get("trap"):
+        print(f"trap: {result['trap']}")
+    for item in result.get("evidence", []):
+        print("  " + ", ".join(f"{key} {value}" for key, value in item.items()))

@@ -1,0 +1,134 @@
+"""`trilemma doctor`: what this machine offers and whether the product can work here."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from experiments.cli.options import Json
+from experiments.cli.output import CANNOT_RUN, DONE, note, print_json
+from ledger.errors import CannotRunError
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line. needed: without it nothing can run."""
+
+    name: str
+    value: str
+    ok: bool
+    needed: bool = True
+
+
+def doctor(as_json: Json = False) -> int:
+    """Show what this machine offers; exit code 3 when something needed is missing."""
+    findings = [_checked(*check) for check in CHECKS]
+    missing = [finding for finding in findings if finding.needed and not finding.ok]
+    if as_json:
+        print_json({"ok": not missing, "checks": [asdict(finding) for finding in findings]})
+    else:
+        for finding in findings:
+            mark = "ok" if finding.ok else "missing" if finding.needed else "none"
+            print(f"{finding.name:<16} {mark:<8} {finding.value}")
+    if missing:
+        note(f"trilemma: {missing[0].name}: {missing[0].value}")
+        return CANNOT_RUN
+    return DONE
+
+
+def _checked(name: str, check: Callable[[], tuple[str, bool]], needed: bool) -> Finding:
+    try:
+        value, ok = check()
+    except (ImportError, CannotRunError, OSError) as error:
+        value, ok = str(error), False
+    return Finding(name, value, ok, needed)
+
+
+def _python() -> tuple[str, bool]:
+    return f"{platform.python_version()} on {platform.platform()}", True
+
+
+def _torch() -> tuple[str, bool]:
+    import torch
+
+    return str(torch.__version__), True
+
+
+def _cpu() -> tuple[str, bool]:
+    from core_engine.environment import cpu_computes_bf16, cpu_name
+
+    return f"{cpu_name()}; bf16 {'in hardware' if cpu_computes_bf16() else 'not in hardware, fp32 is used'}", True
+
+
+def _memory() -> tuple[str, bool]:
+    import psutil
+
+    memory = psutil.virtual_memory()
+    needed = 2 * 1024**3  # weights of the embedded model in fp32, KV pool, activations, libraries
+    return f"{memory.available / 1024**3:.1f} GiB free of {memory.total / 1024**3:.1f} GiB", memory.available >= needed
+
+
+def _threads() -> tuple[str, bool]:
+    from core_engine.environment import resolve_threads
+
+    return f"{resolve_threads(0)} of {os.cpu_count()} cores", True
+
+
+def _cuda() -> tuple[str, bool]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return "no CUDA device; everything runs on the CPU", False
+    return torch.cuda.get_device_name(0), True
+
+
+def _nvml() -> tuple[str, bool]:
+    try:
+        import pynvml
+    except ImportError:
+        return "nvidia-ml-py is not installed", False
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        return f"no driver ({error})", False
+    return f"driver {pynvml.nvmlSystemGetDriverVersion()}", True
+
+
+def _embedded() -> tuple[str, bool]:
+    from core_engine.model.embedded import embedded_directory, find_gguf
+
+    directory = embedded_directory()
+    if directory.is_dir():
+        return f"ready in {directory}", True
+    return f"{find_gguf()}, converted at the first run", True
+
+
+def _store() -> tuple[str, bool]:
+    from experiments.store import Store
+
+    store = Store()
+    if not os.access(store.path, os.W_OK) or not os.access(store.path.parent, os.W_OK):
+        return f"{store.path} is not writable", False
+    return f"{store.path}, writable", True
+
+
+def _version() -> tuple[str, bool]:
+    from experiments.version import version
+
+    return version(), True
+
+
+CHECKS: tuple[tuple[str, Callable[[], tuple[str, bool]], bool], ...] = (
+    ("trilemma", _version, True),
+    ("python", _python, True),
+    ("torch", _torch, True),
+    ("cpu", _cpu, True),
+    ("memory", _memory, False),
+    ("threads", _threads, True),
+    ("cuda", _cuda, False),
+    ("nvml", _nvml, False),
+    ("embedded model", _embedded, False),
+    ("run store", _store, True),
+)

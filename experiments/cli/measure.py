@@ -1,0 +1,120 @@
+"""`trilemma bench` and `trilemma compare`: jobs in their own process, followed to their end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments.cli import options
+from experiments.cli.output import CANCELLED, DONE, note, print_json
+from ledger.errors import InputError
+
+
+def bench(
+    workload: options.Workload = "mixed",
+    requests: options.Requests = None,
+    rate: options.Rate = None,
+    seed: options.Seed = "0",
+    slo: options.Slo = None,
+    price: options.Price = "1.0",
+    sets: options.Set = None,
+    as_json: options.Json = False,
+) -> int:
+    """Run a workload once and print its metrics."""
+    spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets)
+    run, result = _run_job("bench", spec, [workload])
+    if as_json:
+        print_json(result)
+    else:
+        from experiments.cli.tables import print_metrics
+
+        print_metrics(result)
+        note(f"run {run.id}")
+    return DONE
+
+
+def compare(
+    vary: Annotated[
+        list[str] | None,
+        typer.Option("--vary", metavar="NAME=A,B", help="The one variable and its two values; A is the baseline."),
+    ] = None,
+    workload: options.Workload = "mixed",
+    repeats: Annotated[
+        str, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs; auto goes on until decided, or 20.")
+    ] = "5",
+    requests: options.Requests = None,
+    rate: options.Rate = None,
+    seed: options.Seed = "0",
+    slo: options.Slo = None,
+    price: options.Price = "1.0",
+    sets: options.Set = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE.html", help="Also write one self-contained HTML file.")
+    ] = None,
+    as_json: options.Json = False,
+) -> int:
+    """Change one variable, measure both values in turn, and judge the five curves."""
+    from experiments.spec import CompareSpec, parse_vary
+
+    name, values = parse_vary(vary or [])
+    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets)
+    spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats})
+    if report is not None:
+        check_writable(report)
+    run, result = _run_job("compare", spec.to_dict(), [str(value) for value in spec.values])
+    if report is not None:
+        write_report(run.id, report)
+        note(f"report: {report}")
+    if as_json:
+        print_json(result)
+    else:
+        from experiments.cli.tables import print_comparison
+
+        print_comparison(result)
+    return CANCELLED if run.state == "cancelled" else DONE
+
+
+def _run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dict[str, Any]]:
+    """Start a job, follow it and return (run, result); Failed carries a worker's line and exit code."""
+    from experiments import jobs
+    from experiments.cli.progress import follow, result_of
+    from experiments.store import Store
+
+    store = Store()
+    run = follow(jobs.start(kind, spec, store), store, names)
+    result = result_of(run)
+    for warning in result.get("warnings", []):
+        note(f"warning: {warning}")
+    return run, result
+
+
+def check_writable(path: Path) -> None:
+    """InputError when a file can't be written at `path`, before an hour of measuring goes into it."""
+    try:
+        existed = path.exists()
+        with path.open("ab"):
+            pass
+        if not existed:
+            path.unlink()
+    except OSError as error:
+        raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
+
+
+def write_report(run_id: str, path: Path) -> None:
+    """Write the self-contained HTML of a comparison; InputError without a result or a writable path."""
+    from experiments.report import comparison_html
+    from experiments.store import Store
+
+    store = Store()
+    run = store.get_run(run_id)
+    if run.kind != "compare" or run.result is None:
+        raise InputError("run", run_id, "a comparison with a result")
+    check_writable(path)
+    try:
+        path.write_text(comparison_html(run, store.records(run_id)), "utf-8")
+    except OSError as error:
+        from ledger.errors import CannotRunError
+
+        raise CannotRunError(f"{path} can't be written: {error.strerror}") from None

@@ -1,0 +1,105 @@
+"""Following a job from the command line: progress on stderr, and a Ctrl-C that cancels the job with it."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from experiments import jobs
+from experiments.cli.output import CANCELLED, FAULT, Failed, note
+from experiments.store import Run, Store
+
+PHASES = {"loading": "loading the model", "warmup": "warming up", "running": "measuring", "quality": "scoring quality"}
+
+
+def follow(run_id: str, store: Store, names: list[str]) -> Run:
+    """Show a job's progress until it ends and return the run.
+
+    `names` are the arms' names. The first Ctrl-C (or SIGTERM) cancels and waits, the second ends the process at once.
+    """
+    with _interruptible(), _line(names) as show:
+        try:
+            return jobs.wait(run_id, store, show)
+        except KeyboardInterrupt:
+            note("cancelling; finished repeats are kept (Ctrl-C again ends it at once)")
+            jobs.cancel(run_id, store)
+        try:
+            return jobs.wait(run_id, store, show)
+        except KeyboardInterrupt:
+            jobs.kill(run_id, store)
+        return jobs.wait(run_id, store)
+
+
+def result_of(run: Run) -> dict[str, Any]:
+    """The result of an ended run, partial after a cancel; Failed with the worker's own line and exit code otherwise."""
+    if run.result is not None:
+        return run.result
+    if run.state == "cancelled":
+        raise Failed(f"cancelled; run {run.id} has too few finished repeats for a result", CANCELLED)
+    code = jobs.exit_code(run.id)
+    # A worker that was killed has no exit code of ours (negative is the signal): the engine process ended.
+    raise Failed(run.error or "the run has no result", code if code in (1, 2, 3) else FAULT)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """SIGTERM acts like Ctrl-C meanwhile: an ended command line must not leave its job computing."""
+
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextmanager
+def _line(names: list[str]) -> Iterator[Any]:
+    """A function that shows a live object: a moving bar on a terminal, else a line whenever a new run begins."""
+    if sys.stderr.isatty():
+        with _bar(names) as show:
+            yield show
+    else:
+        yield _Lines(names)
+
+
+@contextmanager
+def _bar(names: list[str]) -> Iterator[Any]:
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[left]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task("waiting for the engine", total=1.0, left="")
+
+        def show(live: dict[str, Any] | None) -> None:
+            if live is not None:
+                left = "" if live["eta_s"] is None else f"{live['eta_s']:.0f} s left"
+                progress.update(task, completed=live["fraction"], description=_describe(live, names), left=left)
+
+        yield show
+
+
+class _Lines:
+    def __init__(self, names: list[str]) -> None:
+        self._names = names
+        self._last = ""
+
+    def __call__(self, live: dict[str, Any] | None) -> None:
+        text = "waiting for the engine" if live is None else _describe(live, self._names)
+        if text != self._last and not (live and live["phase"] == "done"):
+            self._last = text
+            note(text)
+
+
+def _describe(live: dict[str, Any], names: list[str]) -> str:
+    text = PHASES.get(live["phase"], live["phase"])
+    if live["phase"] == "running":
+        of = f", repeat {live['repeat']} of {live['repeats']}" if len(names) > 1 else ""
+        return f"{text} {names[live['arm']]}{of}"
+    return f"{text} ({names[live['arm']]})" if live["phase"] in ("warmup", "quality") and len(names) > 1 else text

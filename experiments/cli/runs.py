@@ -1,0 +1,107 @@
+"""`trilemma runs`: what is in the run store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from experiments.cli.options import Json
+from experiments.cli.output import note, print_json
+
+app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
+RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id.")]
+
+
+@app.callback()
+def list_runs(
+    context: typer.Context,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many, newest first.")] = 20,
+    as_json: Json = False,
+) -> None:
+    """List the newest runs."""
+    if context.invoked_subcommand is not None:
+        return
+    from experiments import jobs
+    from experiments.store import Store
+
+    store = Store()
+    runs = [jobs.status(run.id, store) for run in store.list_runs(limit)]
+    if as_json:
+        print_json({"runs": [_brief(run) for run in runs]})
+        return
+    from rich.console import Console
+
+    from experiments.cli.tables import plain_table
+
+    table = plain_table("id", "created", "kind", "state", "what")
+    for run in runs:
+        table.add_row(run.id, run.created_at[:19].replace("T", " "), run.kind, run.state, _what(run))
+    Console(soft_wrap=True).print(table if runs else "no runs yet")
+
+
+@app.command("show")
+def show(run_id: RunId, as_json: Json = False) -> None:
+    """Show one run: what was asked, its state and its result."""
+    from experiments import jobs
+    from experiments.store import Store
+
+    run = jobs.status(run_id, Store())
+    if as_json:
+        print_json(run.to_json())
+        return
+    from experiments.cli.tables import print_comparison, print_metrics
+
+    print(f"{run.id}  {run.kind}  {run.state}  {_what(run)}")
+    if run.error:
+        print(run.error)
+    if run.result is not None and run.kind in ("compare", "bench"):
+        (print_comparison if run.kind == "compare" else print_metrics)(run.result)
+    elif run.result is not None:
+        from experiments.cli.claims import print_outcome
+
+        print_outcome(run.result)
+
+
+@app.command("export")
+def export(
+    run_id: RunId,
+    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where to write the self-contained HTML.")],
+    as_json: Json = False,
+) -> None:
+    """Write a comparison as one self-contained HTML file."""
+    from experiments.cli.measure import write_report
+
+    write_report(run_id, html)
+    if as_json:
+        print_json({"run_id": run_id, "html": str(html)})
+    else:
+        note(f"written: {html}")
+
+
+@app.command("delete")
+def delete(run_id: RunId, as_json: Json = False) -> None:
+    """Delete a run and its records."""
+    from experiments import jobs
+    from experiments.store import Store
+
+    jobs.delete(run_id, Store())
+    if as_json:
+        print_json({"deleted": run_id})
+    else:
+        note(f"deleted: {run_id}")
+
+
+def _brief(run: Any) -> dict[str, Any]:
+    kept = ("id", "kind", "state", "created_at", "updated_at", "spec", "error")
+    return {key: value for key, value in run.to_json().items() if key in kept}
+
+
+def _what(run: Any) -> str:
+    spec = run.spec
+    if run.kind == "claim":
+        return str(spec.get("claim"))
+    if run.kind == "compare":
+        return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {spec['workload']}"
+    return str(spec["workload"])

@@ -1,0 +1,101 @@
+"""Results as plain tables on stdout. Formatting only: every figure is read from the result."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+LABELS = {
+    "ttft_s": "TTFT, p95",
+    "itl_s": "ITL, p95",
+    "output_tokens_per_s": "throughput",
+    "cost_per_request": "cost per request",
+    "quality": "quality",
+}
+UNITS = {"ttft_s": " s", "itl_s": " s", "output_tokens_per_s": " tokens/s", "cost_per_request": "", "quality": ""}
+LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
+
+
+def number(value: float | None, unit: str = "") -> str:
+    """Four significant digits with the unit; a dash for a missing value."""
+    return "–" if value is None else f"{value:,.4g}{unit}"
+
+
+def change(value: float | None) -> str:
+    """A change in % with its sign."""
+    return "–" if value is None else f"{value:+.1f} %".replace("-", "−")
+
+
+def interval(bounds: list[float] | None) -> str:
+    """An interval in %, as [96, 117]."""
+    return "–" if bounds is None else f"[{bounds[0]:.1f}, {bounds[1]:.1f}]".replace("-", "−")
+
+
+def plain_table(*columns: str) -> Table:
+    """A table without lines; the first column is left-aligned, the others right."""
+    table = Table(box=None, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right")
+    return table
+
+
+def print_comparison(result: dict[str, Any]) -> None:
+    """The five curves of a comparison."""
+    baseline, candidate = (str(arm["value"]) for arm in result["arms"])
+    columns = (f"{baseline} (baseline)", candidate, "change", "95 %", "noise floor", "verdict", "label")
+    table = plain_table("curve", *columns)
+    for curve in result["curves"]:
+        unit = UNITS[curve["name"]]
+        table.add_row(
+            LABELS[curve["name"]],
+            number(curve["baseline"], unit),
+            number(curve["candidate"], unit),
+            change(curve["change_pct"]),
+            interval(curve["ci95"]),
+            number(curve["noise_floor_pct"], " %"),
+            _verdict(curve),
+            curve["provenance"],
+        )
+    console = Console(soft_wrap=True)
+    console.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
+                  f"{result['repeats']} repeats")  # fmt: skip
+    console.print(table)
+    share = result["quality"]["same_token_ids_share"]
+    if share is not None:
+        console.print(f"same token ids: {share:.0%} of requests")
+    for name, (first, second) in result["derived"].items():
+        console.print(f"changed because of it: {name} {first:,} -> {second:,}")
+    console.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}")
+
+
+def _verdict(curve: dict[str, Any]) -> str:
+    needed = curve.get("repeats_needed")
+    if curve["verdict"] == "inconclusive" and needed and curve["pairs_are"] == "repeats":
+        return f"inconclusive (about {needed} repeats would decide)"
+    return str(curve["verdict"])
+
+
+def print_metrics(result: dict[str, Any]) -> None:
+    """The metrics of one run."""
+    console = Console(soft_wrap=True)
+    table = plain_table("metric", "mean", "p50", "p95", "p99", "n")
+    for name in LATENCIES:
+        summary = result[name]
+        cells = [number(summary[key], " s") for key in ("mean", "p50", "p95", "p99")]
+        table.add_row(name.removesuffix("_s").upper(), *cells, str(summary["n"]))
+    console.print(table)
+    rows = {
+        "output tokens/s": result["output_tokens_per_s"],
+        "requests/s": result["requests_per_s"],
+        "goodput, requests/s": result["goodput_rps"],
+        "completed": result["completed"],
+        "failed": result["failed"],
+        "cost per request": result["cost_per_request"],
+        "cost per million output tokens": result["cost_per_million_output_tokens"],
+    }
+    figures = plain_table("figure", result["provenance"])
+    for label, value in rows.items():
+        figures.add_row(label, number(value))
+    console.print(figures)

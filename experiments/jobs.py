@@ -1,0 +1,207 @@
+"""Jobs: starting, watching, cancelling and restarting the worker processes. Used by the page and the command line.
+
+Owns the truth about a run whose process has died: the store says `running` until someone looks, and this module looks.
+Knows nothing of what a job computes.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from experiments.spec import BenchSpec, CompareSpec, parse_repeats
+from experiments.store import Run, Store
+from experiments.worker import live_path, log_path, process_started
+from ledger.errors import CannotRunError, InputError
+
+ENDED = "the engine process ended"
+ACTIVE = ("queued", "running")
+# A run without a process for this long was never started: its starter died in between.
+START_GRACE_S = 60.0
+# Two readings of one process's start time agree within clock ticks; another process's differs by far more.
+SAME_START_S = 2.0
+
+# Children must be waited for or they stay as zombies, and only their Popen knows the exit status. By run id.
+_children: dict[str, subprocess.Popen[bytes]] = {}
+
+
+def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
+    """Validate a spec, store a run and start its worker; returns the run's id at once.
+
+    InputError for a wrong spec, CannotRunError when the run can't be stored or the process can't be started.
+    """
+    run_id = store.create_run(kind, checked_spec(kind, spec))
+    try:
+        child = _spawn(run_id, store)
+    except OSError as error:
+        line = f"the engine process can't be started: {error.strerror or error}"
+        store.update_run(run_id, state="failed", error=line)
+        raise CannotRunError(line) from None
+    _children[run_id] = child
+    with suppress(Exception):  # the worker states the same itself; it may have ended already
+        store.update_run(run_id, pid=child.pid, pid_started=process_started(child.pid))
+    return run_id
+
+
+def checked_spec(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A complete, valid spec of a kind of run; InputError names the first field that is wrong."""
+    if kind == "compare":
+        return CompareSpec.from_dict(spec).to_dict()
+    if kind == "bench":
+        return BenchSpec.from_dict(spec).to_dict()
+    return _checked_claim(spec)
+
+
+def _checked_claim(spec: Mapping[str, Any]) -> dict[str, Any]:
+    from experiments.claims import get_claim
+
+    options = dict(spec.get("options") or {})
+    BenchSpec.from_dict({name: value for name, value in options.items() if name != "repeats"})
+    if "repeats" in options:
+        options["repeats"] = parse_repeats(options["repeats"]) or "auto"
+    return {"claim": get_claim(str(spec.get("claim"))).id, "options": options}
+
+
+def _spawn(run_id: str, store: Store) -> subprocess.Popen[bytes]:
+    log = log_path(store, run_id)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    root = str(Path(__file__).resolve().parents[1])
+    paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
+    with log.open("ab") as output:
+        return subprocess.Popen(
+            [sys.executable, "-m", "experiments.worker", run_id, "--store", str(store.path.resolve())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env={**os.environ, "PYTHONPATH": paths},
+            start_new_session=True,  # Ctrl-C in the terminal is the command line's to handle, not the worker's
+        )
+
+
+def status(run_id: str, store: Store) -> Run:
+    """The run as it really is: one whose process has died becomes failed, with "the engine process ended".
+
+    InputError for an unknown id. A store that can't be written still gives the true state.
+    """
+    run = store.get_run(run_id)
+    if run.state not in ACTIVE or _alive(run):
+        return run
+    error = _how_it_ended(run, store)
+    try:
+        # Only if the state is still what was read: the worker may have ended the run just before it exited.
+        if store.update_run(run_id, only_if_state=run.state, state="failed", error=error):
+            live_path(store, run_id).unlink(missing_ok=True)
+        return store.get_run(run_id)
+    except (CannotRunError, OSError):
+        return replace(run, state="failed", error=error)
+
+
+def _alive(run: Run) -> bool:
+    import psutil
+
+    child = _children.get(run.id)
+    if child is not None:
+        return child.poll() is None
+    if run.pid is None:
+        return _age_s(run) < START_GRACE_S
+    try:
+        process = psutil.Process(run.pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return False
+        return run.pid_started is None or abs(process.create_time() - run.pid_started) < SAME_START_S
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.AccessDenied:
+        return True
+
+
+def _age_s(run: Run) -> float:
+    from datetime import UTC, datetime
+
+    return (datetime.now(UTC) - datetime.fromisoformat(run.created_at)).total_seconds()
+
+
+def _how_it_ended(run: Run, store: Store) -> str:
+    code = exit_code(run.id)
+    if code is None:
+        return ENDED
+    if code < 0:
+        with suppress(ValueError):
+            return f"{ENDED} ({signal.Signals(-code).name})"
+    last = _last_line(log_path(store, run.id))
+    # With 2 and 3 the worker has printed the one line that it could not store.
+    return last if code in (2, 3) and last else f"{ENDED} (exit code {code})"
+
+
+def _last_line(path: Path) -> str:
+    try:
+        lines = path.read_text("utf-8", errors="replace").strip().splitlines()
+    except OSError:
+        return ""
+    return lines[-1] if lines else ""
+
+
+def exit_code(run_id: str) -> int | None:
+    """Exit status (negative: the signal) of a run's process if this process started it and it has ended; else None."""
+    child = _children.get(run_id)
+    return None if child is None else child.poll()
+
+
+def cancel(run_id: str, store: Store) -> None:
+    """Ask a run to stop; repeats that are finished are kept. A run that has ended is left alone."""
+    if status(run_id, store).state in ACTIVE:
+        store.update_run(run_id, cancel_requested=True)
+
+
+def kill(run_id: str, store: Store) -> None:
+    """End a run's process at once; the run becomes failed."""
+    run = status(run_id, store)
+    if run.state in ACTIVE and run.pid is not None:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(run.pid, signal.SIGKILL)
+
+
+def restart(run_id: str, store: Store) -> str:
+    """Start the same spec as a new run; returns its id."""
+    run = store.get_run(run_id)
+    return start(run.kind, run.spec, store)
+
+
+def live(run_id: str, store: Store) -> dict[str, Any] | None:
+    """The latest live object of a run; None before the first."""
+    try:
+        found = json.loads(live_path(store, run_id).read_text("utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def wait(
+    run_id: str, store: Store, on_live: Callable[[dict[str, Any] | None], None] = lambda _: None, poll_s: float = 0.2
+) -> Run:
+    """Block until a run has ended; on_live gets the live object at every look."""
+    while (run := status(run_id, store)).state in ACTIVE:
+        on_live(live(run_id, store))
+        time.sleep(poll_s)
+    child = _children.get(run_id)
+    if child is not None:
+        child.wait()
+    return run
+
+
+def delete(run_id: str, store: Store) -> None:
+    """Remove a run, its records and its files; InputError while it is running."""
+    if status(run_id, store).state in ACTIVE:
+        raise InputError("run", run_id, "a run that has ended (cancel it first)")
+    store.delete_run(run_id)
+    for path in (live_path(store, run_id), log_path(store, run_id)):
+        path.unlink(missing_ok=True)

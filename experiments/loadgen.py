@@ -1,0 +1,171 @@
+"""Load generation: drives one engine by a workload's schedule, open loop, and returns the run record.
+
+Owns the schedule's clock arithmetic. Knows no metrics and no store.
+Arrivals come from the schedule, computed before the run; a request is handed over between two steps, never later than
+the first moment the engine could look at it. Latencies are counted from the schedule, whatever the lateness.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from core_engine.request import SamplingParams
+from experiments.workloads import Workload, WorkloadRequest
+from ledger.errors import InputError
+
+# Longest sleep while admission waits for a fuller batch: `dynamic` acts on time alone, so it is asked again this often.
+POLL_S = 0.001
+
+
+class Cancelled(Exception):
+    """The user asked to stop. `result` is what could be made of the runs that had finished; None when nothing."""
+
+    def __init__(self, result: dict[str, Any] | None = None) -> None:
+        super().__init__("cancelled")
+        self.result = result
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: output tokens emitted and asked for, and ns since it began."""
+
+    output_tokens: int
+    expected_output_tokens: int
+    elapsed_ns: int
+
+
+def run(
+    engine: Any,
+    workload: Workload,
+    *,
+    on_progress: Callable[[Progress], None] | None = None,
+    should_cancel: Callable[[], bool] | None = None,
+) -> dict[str, Any]:
+    """Send `workload` to a fresh `engine` and return the run record, times in ns from the start of the run.
+
+    Garbage collection is off meanwhile: collecting among all of torch's objects takes tens of ms in the middle of a
+    step. A request the engine refuses is a failed request of the record; InputError when it refuses every one of them.
+    Cancelled when `should_cancel` says so between two steps.
+    """
+    with _no_garbage_collection():
+        drive = _Drive(engine, workload)
+        while drive.unfinished():
+            if should_cancel is not None and should_cancel():
+                raise Cancelled
+            drive.turn()
+            if on_progress is not None:
+                on_progress(drive.progress())
+    return drive.record()
+
+
+def request_id(number: int) -> str:
+    """The id of a workload's request; numbers count from 0 in the order of arrival."""
+    return f"r{number:02d}"
+
+
+class _Drive:
+    """One run in progress: what is still to be sent, and what was refused."""
+
+    def __init__(self, engine: Any, workload: Workload) -> None:
+        self._engine = engine
+        self._workload = workload
+        self._ignore_eos = workload.ignore_eos
+        self._to_send = list(reversed(workload.requests))
+        self._expected = sum(request.max_tokens for request in workload.requests)
+        self._output_tokens = 0
+        self._refused: list[tuple[dict[str, Any], InputError]] = []
+        engine.expect_more_arrivals(True)
+        self._start_ns = engine.clock.now_ns()
+
+    def unfinished(self) -> bool:
+        return bool(self._to_send) or self._engine.has_unfinished()
+
+    def progress(self) -> Progress:
+        return Progress(self._output_tokens, self._expected, self._engine.clock.now_ns() - self._start_ns)
+
+    def turn(self) -> None:
+        """Hand over what is due, then one step, or a sleep when nothing can be computed yet."""
+        self._send_due()
+        steps_before = len(self._engine.trace.steps)
+        if self._engine.has_unfinished():
+            self._output_tokens += sum(len(output.token_ids) for output in self._engine.step())
+            if len(self._engine.trace.steps) > steps_before:
+                return
+            self._sleep(at_most_s=POLL_S)
+        else:
+            self._sleep(at_most_s=1.0)
+
+    def _send_due(self) -> None:
+        while self._to_send and self._due_ns(self._to_send[-1]) <= self._engine.clock.now_ns():
+            self._send(self._to_send.pop())
+            if not self._to_send:
+                self._engine.expect_more_arrivals(False)
+
+    def _due_ns(self, request: WorkloadRequest) -> int:
+        return self._start_ns + request.arrival_ns
+
+    def _send(self, request: WorkloadRequest) -> None:
+        params = SamplingParams(max_tokens=request.max_tokens, ignore_eos=self._ignore_eos)
+        name = request_id(len(self._workload.requests) - len(self._to_send) - 1)
+        try:
+            self._engine.add(
+                list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request)
+            )
+        except InputError as error:
+            self._refused.append((self._refusal(name, request, str(error)), error))
+
+    def _refusal(self, name: str, request: WorkloadRequest, error: str) -> dict[str, Any]:
+        return {
+            "id": name, "prompt_tokens": len(request.prompt_token_ids), "max_tokens": request.max_tokens,
+            "arrival_ns": self._due_ns(request), "send_ns": self._engine.clock.now_ns(), "admit_ns": None, "steps": [],
+            "emissions": [], "preemptions": [], "finish_ns": None, "release_ns": None, "finish_reason": "error",
+            "error": error, "output_token_ids": [],
+        }  # fmt: skip
+
+    def _sleep(self, *, at_most_s: float) -> None:
+        wait_s = at_most_s
+        if self._to_send:
+            wait_s = min(wait_s, (self._due_ns(self._to_send[-1]) - self._engine.clock.now_ns()) / 1e9)
+        if wait_s > 0:
+            time.sleep(wait_s)
+
+    def record(self) -> dict[str, Any]:
+        record = self._engine.record()
+        if self._refused and len(self._refused) == len(self._workload.requests):
+            raise self._refused[0][1]
+        record["requests"] = sorted(
+            [*record["requests"], *(refusal for refusal, _ in self._refused)], key=lambda request: request["arrival_ns"]
+        )
+        shift_times(record, -self._start_ns)
+        record["workload"] = self._workload.describe()
+        return record
+
+
+@contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def shift_times(record: dict[str, Any], by_ns: int) -> None:
+    """Move every time of a run record by `by_ns`, in place; missing times stay missing."""
+    for item in (*record["steps"], *record["requests"]):
+        for key, value in item.items():
+            if key.endswith("_ns") and value is not None:
+                item[key] = value + by_ns
+    for request in record["requests"]:
+        request["emissions"] = [[time_ns + by_ns, tokens] for time_ns, tokens in request["emissions"]]
+        request["preemptions"] = [
+            [None if moment is None else moment + by_ns for moment in pair] for pair in request["preemptions"]
+        ]

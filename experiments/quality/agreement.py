@@ -1,0 +1,81 @@
+"""Agreement of two arms: the same token ids, and how likely each arm finds the baseline's own text.
+
+Owns the two figures of the quality curve. Knows engines only by `score`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from ledger.errors import InputError
+
+MOST_REQUESTS = 16
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """Quality of both arms, a value per request (None where it could not be scored).
+
+    logprobs[arm][i] is the mean natural log-probability per token of the baseline's text of request i under that arm.
+    """
+
+    same_token_ids_share: float | None
+    logprobs: tuple[list[float | None], list[float | None]]
+    reason: str | None = None
+
+    def probabilities(self, arm: int) -> list[float | None]:
+        """Per-token probability exp(mean log-probability), the value of the quality curve, per request."""
+        return [None if value is None else math.exp(value) for value in self.logprobs[arm]]
+
+    def mean_logprob(self, arm: int) -> float | None:
+        """Mean over the requests scored under both arms."""
+        pairs = zip(*self.logprobs, strict=True)
+        both = [(first, second)[arm] for first, second in pairs if first is not None and second is not None]
+        return fmean(both) if both else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The `quality` entry of a comparison."""
+        return {
+            "same_token_ids_share": self.same_token_ids_share,
+            "mean_logprob": {"baseline": self.mean_logprob(0), "candidate": self.mean_logprob(1)},
+            "requests_scored": sum(None not in pair for pair in zip(*self.logprobs, strict=True)),
+            "reason": self.reason,
+        }
+
+
+def unknown(reason: str) -> Agreement:
+    """No figures, and why."""
+    return Agreement(None, ([], []), reason)
+
+
+def same_token_ids(baseline: dict[str, Any], candidate: dict[str, Any]) -> float | None:
+    """Share of requests with the same output token ids in two run records; None when none finished in both."""
+    outputs = [
+        {r["id"]: r["output_token_ids"] for r in record["requests"] if r["finish_reason"] in ("stop", "length")}
+        for record in (baseline, candidate)
+    ]
+    both = outputs[0].keys() & outputs[1].keys()
+    return sum(outputs[0][name] == outputs[1][name] for name in both) / len(both) if both else None
+
+
+def mean_logprobs(
+    engine: Any,
+    texts: Sequence[tuple[Sequence[int], Sequence[int]]],
+    on_each: Callable[[int], None] = lambda _: None,
+) -> list[float | None]:
+    """Mean log-probability of each (prompt ids, output ids) under `engine`; None where the engine can't take the text.
+
+    on_each is called with the number of texts done.
+    """
+    values: list[float | None] = []
+    for prompt, output in texts:
+        try:
+            values.append(fmean(engine.score([*prompt, *output], len(prompt))))
+        except InputError:
+            values.append(None)
+        on_each(len(values))
+    return values

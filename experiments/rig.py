@@ -1,0 +1,129 @@
+"""The test rig: loads models once, gives every run a fresh engine, warms up, and measures one run.
+
+Owns what makes runs comparable (same weights, empty pool, warm process, thread count); knows no statistics, no store.
+Loading and engine making can be replaced, so that the machinery above is tested without a model.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from core_engine.config import EngineConfig
+from experiments import loadgen
+from experiments.spec import BenchSpec
+from experiments.workloads import Workload, build
+
+# A short piece of the workload is run until two successive runs last the same within 10 %; at least 2, at most 4 runs.
+WARM_UP_REQUESTS = 4
+WARM_UP_TOKENS = 8
+WARM_UP_RUNS = (2, 4)
+STABLE_WITHIN = 0.10
+
+
+@dataclass(frozen=True)
+class WarmUp:
+    """How a process was warmed up; not stable after the last run means the machine was busy with something else."""
+
+    runs: int
+    stable: bool
+
+
+class Rig:
+    """Engines by configuration. A model is loaded once for each (model, device, dtype)."""
+
+    def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
+        self._report = report
+        self._loaded: dict[tuple[str, str, str], Any] = {}
+
+    def loaded(self, config: EngineConfig) -> Any:
+        """The model of `config`; InputError or CannotRunError when it can't be loaded."""
+        from core_engine.model.loader import load_model
+
+        key = (config.model, config.device, config.dtype)
+        if key not in self._loaded:
+            self._loaded[key] = load_model(config, self._report)
+        return self._loaded[key]
+
+    def engine(self, config: EngineConfig) -> Any:
+        """A new engine with an empty pool. The former one must be let go first, or both pools are in memory."""
+        import torch
+
+        from core_engine.engine import Engine
+        from core_engine.environment import resolve_threads
+
+        loaded = self.loaded(config)
+        gc.collect()
+        torch.set_num_threads(resolve_threads(config.threads))
+        return Engine(config, loaded)
+
+    def tokenizer(self, config: EngineConfig) -> Any:
+        """The tokenizer of the model of `config`."""
+        return self.loaded(config).tokenizer
+
+
+def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:
+    """The workload of a spec, the same for the same tokenizer; InputError for what the workload does not accept."""
+    return build(
+        spec.workload, seed=spec.seed, tokenizer=tokenizer, num_requests=spec.num_requests, rate_rps=spec.rate_rps
+    )
+
+
+def warm_up(
+    rig: Rig, config: EngineConfig, workload: Workload, should_cancel: Callable[[], bool] | None = None
+) -> WarmUp:
+    """Run a short piece of the workload until its duration is stable. Nothing of it is counted."""
+    piece = replace(
+        workload,
+        requests=tuple(
+            replace(request, max_tokens=min(request.max_tokens, WARM_UP_TOKENS), arrival_ns=0)
+            for request in workload.requests[:WARM_UP_REQUESTS]
+        ),
+    )
+    least, most = WARM_UP_RUNS
+    engine = rig.engine(config)
+    durations: list[float] = []
+    while len(durations) < most:
+        start_ns = engine.clock.now_ns()
+        _run_piece(engine, piece, should_cancel)
+        durations.append(engine.clock.now_ns() - start_ns)
+        if len(durations) >= least and abs(durations[-1] - durations[-2]) <= STABLE_WITHIN * durations[-2]:
+            return WarmUp(len(durations), True)
+    return WarmUp(len(durations), False)
+
+
+def _run_piece(engine: Any, piece: Workload, should_cancel: Callable[[], bool] | None) -> None:
+    from core_engine.request import SamplingParams
+
+    for request in piece.requests:
+        engine.add(list(request.prompt_token_ids), SamplingParams(max_tokens=request.max_tokens, ignore_eos=True))
+    engine.expect_more_arrivals(False)
+    while engine.has_unfinished():
+        if should_cancel is not None and should_cancel():
+            raise loadgen.Cancelled
+        engine.step()
+
+
+def machine() -> dict[str, Any]:
+    """What a run's environment adds to the engine's own description: product version, cores, memory, load before it."""
+    import psutil
+
+    from experiments.version import version
+
+    return {
+        "trilemma": version(),
+        "cores": psutil.cpu_count(logical=True),
+        "memory_bytes": psutil.virtual_memory().total,
+        "load_before": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+    }
+
+
+def busy_warning(environment: dict[str, Any]) -> str | None:
+    """A warning when other work takes more than half of a core already, which widens every interval."""
+    load, cores = environment.get("load_before"), environment.get("cores")
+    if load is None or not cores or load < 0.5 * cores:
+        return None
+    return f"the machine was busy before the run (load {load:.2f} on {cores} cores): intervals are wider for it"

@@ -1,0 +1,178 @@
+"""What a job is asked to do: the bench and compare specs, validated once, as plain JSON that the store keeps.
+
+Owns the validation of everything a user types for a run. Knows no engine beyond its registry of variables, so the
+command line refuses bad input without loading torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+from core_engine.config import EngineConfig
+from core_engine.variables import Value, parse_value, variable
+from experiments.statistics import AUTO_LOOKS, MAX_REPEATS
+from experiments.workloads import WORKLOADS
+from ledger.errors import InputError
+
+DEFAULT_REPEATS = 5
+MOST_REPEATS = 100
+MOST_REQUESTS = 10_000
+
+
+@dataclass(frozen=True)
+class BenchSpec:
+    """One arm, one run. rate_rps and num_requests None keep the workload's own; prices are per device and hour."""
+
+    workload: str = "mixed"
+    num_requests: int | None = None
+    rate_rps: float | None = None
+    settings: dict[str, Value] = field(default_factory=dict)
+    seed: int = 0
+    slo: str | None = None
+    price_per_device_hour: float = 1.0
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> BenchSpec:
+        """Validate a spec; InputError names the first field that is wrong. Missing fields take their defaults."""
+        _refuse_unknown(cls, spec)
+        return cls(**_common(spec))
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as JSON."""
+        return asdict(self)
+
+    def config(self) -> EngineConfig:
+        """The engine's configuration."""
+        return EngineConfig.from_settings(self.settings)
+
+
+@dataclass(frozen=True)
+class CompareSpec(BenchSpec):
+    """Two values of one variable, everything else equal. values[0] is the baseline.
+
+    repeats None means "auto": on until every curve is decided, or 20. guess_pct is the learner's guess, kept beside
+    the result (change of throughput in %).
+    """
+
+    variable: str = "batching"
+    values: tuple[Value, Value] = ("static", "continuous")
+    repeats: int | None = DEFAULT_REPEATS
+    guess_pct: float | None = None
+
+    @classmethod
+    def from_dict(cls, spec: Mapping[str, Any]) -> CompareSpec:
+        """Validate a spec; InputError names the first field that is wrong. Missing fields take their defaults."""
+        _refuse_unknown(cls, spec)
+        name = variable(str(spec.get("variable", "batching"))).name
+        values = spec.get("values", ("static", "continuous"))
+        if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
+            raise InputError("--vary", values, f"two values of {name}: {name}=BASELINE,CANDIDATE")
+        first, second = (parse_value(name, value) for value in values)
+        common = _common(spec)
+        if name in common["settings"]:
+            raise InputError("--set", name, f"any variable but {name}, which is the one that is varied")
+        guess = spec.get("guess_pct")
+        made = cls(
+            **common,
+            variable=name,
+            values=(first, second),
+            repeats=parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
+            guess_pct=None if guess is None else _number("guess_pct", guess, "a number of %"),
+        )
+        made.configs()
+        return made
+
+    def to_dict(self) -> dict[str, Any]:
+        """The spec as JSON, with repeats "auto" in its written form."""
+        return {**asdict(self), "values": list(self.values), "repeats": self.repeats if self.repeats else "auto"}
+
+    def configs(self) -> tuple[EngineConfig, EngineConfig]:
+        """The engine's configuration of the baseline and of the candidate."""
+        first, second = (EngineConfig.from_settings({**self.settings, self.variable: value}) for value in self.values)
+        return first, second
+
+    def looks(self) -> tuple[int, ...]:
+        """After how many repeats the curves are judged; more than one look only with repeats "auto"."""
+        return AUTO_LOOKS if self.repeats is None else (self.repeats,)
+
+
+def parse_vary(texts: list[str]) -> tuple[str, list[str]]:
+    """Parse the `--vary NAME=A,B` options: (name, [A, B]). InputError for two variables at once, or not two values."""
+    if not texts:
+        raise InputError("--vary", "", "NAME=A,B, once")
+    if len(texts) > 1:
+        raise InputError("--vary", " ".join(texts), "one variable at a time: NAME=A,B, once")
+    name, separator, values = texts[0].partition("=")
+    if "=" in values:
+        raise InputError("--vary", texts[0], "one variable at a time: NAME=A,B")
+    parts = [part.strip() for part in values.split(",")]
+    if not separator or not all(parts) or len(parts) != 2:
+        raise InputError("--vary", texts[0], "NAME=A,B with exactly two values; the first is the baseline")
+    return variable(name.strip()).name, parts
+
+
+def parse_repeats(value: Any) -> int | None:
+    """Number of repeats; None for "auto". InputError otherwise."""
+    if value is None or value == "auto":
+        return None
+    accepted = f"auto (3 to {MAX_REPEATS}), or a whole number from 1 to {MOST_REPEATS}"
+    return _whole("repeats", value, 1, MOST_REPEATS, accepted)
+
+
+def _refuse_unknown(cls: type[BenchSpec], spec: Mapping[str, Any]) -> None:
+    known = [item.name for item in fields(cls)]
+    for name in spec:
+        if name not in known:
+            raise InputError("spec", name, ", ".join(known))
+
+
+def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields that bench and compare share."""
+    workload = spec.get("workload", "mixed")
+    if workload not in WORKLOADS:
+        raise InputError("workload", workload, ", ".join(WORKLOADS))
+    requests, rate, slo = spec.get("num_requests"), spec.get("rate_rps"), spec.get("slo") or None
+    if rate is not None:
+        rate = _number("rate_rps", rate, "a number above 0, in requests/s", above_zero=True)
+        if WORKLOADS[workload].arrivals == "burst":
+            raise InputError("rate_rps", rate, f"no rate: all requests of the workload {workload} come at once")
+    if slo is not None:
+        from experiments.metrics import parse_slo
+
+        parse_slo(slo)
+    config = EngineConfig.from_settings(spec.get("settings") or {})
+    return {
+        "workload": workload,
+        "num_requests": None if requests is None else _whole("num_requests", requests, 1, MOST_REQUESTS),
+        "rate_rps": rate,
+        "settings": {name: config.settings()[name] for name in spec.get("settings") or {}},
+        "seed": _whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
+        "slo": slo,
+        "price_per_device_hour": _number(
+            "price_per_device_hour", spec.get("price_per_device_hour", 1.0), "a number above 0", above_zero=True
+        ),
+    }
+
+
+def _whole(name: str, value: Any, minimum: int, maximum: int, accepted: str | None = None) -> int:
+    accepted = accepted or f"a whole number from {minimum:,} to {maximum:,}"
+    try:
+        number = int(str(value))
+    except ValueError:
+        raise InputError(name, value, accepted) from None
+    if not minimum <= number <= maximum:
+        raise InputError(name, value, accepted)
+    return number
+
+
+def _number(name: str, value: Any, accepted: str, *, above_zero: bool = False) -> float:
+    try:
+        number = float(str(value))
+    except ValueError:
+        raise InputError(name, value, accepted) from None
+    if not math.isfinite(number) or (above_zero and number <= 0):
+        raise InputError(name, value, accepted)
+    return number
