@@ -1,0 +1,263 @@
+"""The HTML report: self-contained, escaped, complete, in both languages."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+
+import pytest
+from records import MS, record, request, step
+
+from experiments.metrics import compute_metrics
+from experiments.report import LANGUAGES, comparison_html, headline, verdict_sentence
+from experiments.report.charts import change_strip, curve_bars, ticks
+from experiments.report.comparison import reproduce_command
+from experiments.report.html import Markup, join, tag
+from experiments.report.words import WORDS, Words, curve_value, interval, number, signed_percent
+from experiments.statistics import CurveSamples, judge
+from experiments.store import Run, StoredRecord
+from ledger.errors import InputError
+
+HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
+
+
+def _record(held: int):
+    steps = [step(i, 10 * i, 10 * i + 1, 10 * i + 9, 10 * i + 10) for i in range(6)]
+    served = [
+        request(
+            [(19 + 10 * i, 1), (39 + 10 * i, 1)],
+            id=f"r{i:02d}",
+            steps=[(1 + i, "prefill", 4), (3 + i, "decode", 1)],
+            release_ns=held * MS,
+        )
+        for i in range(2)
+    ]
+    return record(*served, steps=steps)
+
+
+def _result(values=("static", "continuous"), samples=None, **extra):
+    samples = samples or {
+        "ttft_s": ("p95", "lower", [2.0, 2.1, 2.0, 1.9, 2.0], [0.8, 0.82, 0.79, 0.8, 0.81]),
+        "itl_s": ("p95", "lower", [0.012, 0.0121, 0.012, 0.0119, 0.012], [0.034, 0.033, 0.034, 0.035, 0.034]),
+        "output_tokens_per_s": ("mean", "higher", [50.0, 51, 50, 49, 50], [100.0, 103, 99, 101, 100]),
+        "cost_per_request": ("mean", "lower", [1e-4] * 5, [1.0e-4, 1.2e-4, 0.8e-4, 1e-4, 1.1e-4]),
+        "quality": ("mean", "higher", [0.6, 0.5, 0.7], [0.6, 0.5, 0.7]),
+    }
+    curves = [CurveSamples(name, *rest) for name, rest in samples.items()]
+    shown = [
+        verdict.to_json(
+            candidate_value=values[1], samples={"baseline": list(c.baseline), "candidate": list(c.candidate)}
+        )
+        for verdict, c in zip(judge(curves), curves, strict=True)
+    ]
+    return {
+        "variable": "batching",
+        "derived": {"num_blocks": [96, 48]},
+        "arms": [{"value": value, "metrics": compute_metrics(_record(80))} for value in values],
+        "curves": shown,
+        "quality": {"same_token_ids_share": 1.0},
+        "repeats": 5,
+        "workload": {"name": "mixed"},
+        "held_equal": {"max_num_seqs": 8},
+        "environment": {"cpu": "a processor"},
+        "provenance": "measured",
+        "warnings": [],
+    } | extra
+
+
+def _run(result, **spec):
+    stored = {"variable": "batching", "values": ["static", "continuous"], "workload": "mixed", "repeats": 5, "seed": 0}
+    return Run("0a1b2c3d", "compare", "done", "2026-01-02T03:04:05.678+00:00", "", stored | spec, result)
+
+
+RECORDS = [StoredRecord(0, 1, _record(90)), StoredRecord(1, 1, _record(59))]
+
+
+class _Balance(HTMLParser):
+    """Every element that opens closes, in order."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.faults, self.seen = [], [], []
+
+    def handle_starttag(self, name, attrs):
+        self.seen.append((name, dict(attrs)))
+        if name != "meta":
+            self.open.append(name)
+
+    def handle_endtag(self, name):
+        if not self.open or self.open.pop() != name:
+            self.faults.append(name)
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_the_page_is_whole_and_needs_nothing_from_outside(lang):
+    page = comparison_html(_run(_result()), RECORDS, lang)
+    parser = _Balance()
+    parser.feed(page)
+    assert parser.open == []
+    assert parser.faults == []
+    for name, attributes in parser.seen:
+        assert name not in ("link", "img", "iframe", "object")
+        assert "src" not in attributes
+        assert "href" not in attributes
+        assert not any(key.startswith("on") for key in attributes)
+    assert [attributes["type"] for name, attributes in parser.seen if name == "script"] == ["application/json"]
+    assert not re.search(r"url\(|@import|https?://", page)
+    assert "default-src &#x27;none&#x27;" in page or "default-src 'none'" in page
+    assert f'lang="{"zh-CN" if lang == "zh" else "en"}"' in page
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_every_part_is_there(lang):
+    page, words = comparison_html(_run(_result()), RECORDS, lang), Words(lang)
+    for key in ("five_curves", "memory", "timeline", "how", "settings", "environment", "derived", "better", "worse"):
+        assert words(key) in page, key
+    for text in ("0a1b2c3d", "a processor", "max_num_seqs", "96 → 48", "+100 %", "trilemma compare --vary"):
+        assert text in page, text
+    assert page.count("<svg") == 5 * 2 + 2
+
+
+def test_both_languages_have_every_text_with_the_same_placeholders():
+    for key, texts in WORDS.items():
+        assert len(texts) == len(LANGUAGES), key
+        assert all(texts), key
+        fields = [sorted(re.findall(r"{(\w+)}", text)) for text in texts]
+        assert fields[0] == fields[1], key
+        assert re.search("[一-鿿、，。：]", texts[1]), key
+    with pytest.raises(InputError):
+        comparison_html(_run(_result()), RECORDS, "fr")
+
+
+def test_hostile_texts_stay_text():
+    result = _result(values=(HOSTILE, "continuous"), held_equal={HOSTILE: HOSTILE}, warnings=[HOSTILE])
+    page = comparison_html(_run(result, workload=HOSTILE, settings={"model": HOSTILE}), RECORDS)
+    assert "<script>alert" not in page
+    assert "<b>" not in page
+    assert page.count("</script>") == 1
+    parser = _Balance()
+    parser.feed(page)
+    assert parser.faults == []
+
+
+def test_the_embedded_data_is_the_run_and_what_is_drawn():
+    result = _result(values=(HOSTILE, "continuous"))
+    page = comparison_html(_run(result), [*RECORDS, StoredRecord(0, 2, _record(90))])
+    text = re.search(r'<script type="application/json" id="trilemma-data">(.*?)</script>', page, re.S).group(1)
+    data = json.loads(text)
+    assert data["run"]["result"]["arms"][0]["value"] == HOSTILE
+    assert [(item["arm"], item["repeat"]) for item in data["records"]] == [(0, 1), (1, 1)]
+    assert data["records"][0]["record"] == RECORDS[0].record
+
+
+def test_without_records_the_timeline_is_left_out():
+    page = comparison_html(_run(_result()), [RECORDS[0]])
+    assert Words("en")("timeline") not in page
+
+
+def test_a_run_without_a_result_is_refused():
+    with pytest.raises(InputError):
+        comparison_html(_run(None), RECORDS)
+
+
+def test_missing_figures_are_dashes_and_never_zero():
+    samples = {
+        "ttft_s": ("p95", "lower", [None], [None]),
+        "output_tokens_per_s": ("mean", "higher", [50.0], [60.0]),
+    }
+    result = _result(samples=samples, quality=None)
+    for arm in result["arms"]:
+        arm["metrics"]["memory"] = dict.fromkeys(arm["metrics"]["memory"])
+    page = comparison_html(_run(result), RECORDS)
+    assert "–" in page
+    assert "no interval" in page
+    assert "None" not in re.sub(r"<script.*</script>", "", page, flags=re.S)
+
+
+def test_the_sentence_names_gain_price_and_what_did_not_change():
+    result = _result()
+    assert headline(result) == ("pays_price", "Pays, with a price")
+    sentence = verdict_sentence(result)
+    assert sentence.startswith("batching=continuous: Throughput +101 % [")
+    assert "The price: ITL +183 % [" in sentence
+    assert "No difference in Quality." in sentence
+    assert "Inconclusive: Cost (about " in sentence
+    assert "代价：" in verdict_sentence(result, "zh")
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "key"),
+    [
+        (["better", "no difference"], "pays"),
+        (["better", "worse"], "pays_price"),
+        (["better", "inconclusive"], "mixed_undecided"),
+        (["worse", "inconclusive"], "costs"),
+        (["no difference"], "same"),
+        (["no difference", "inconclusive"], "undecided"),
+        ([], "undecided"),
+    ],
+)
+def test_headline(verdicts, key):
+    assert headline({"curves": [{"verdict": verdict} for verdict in verdicts]})[0] == key
+
+
+def test_numbers_are_written_plainly():
+    assert [signed_percent(x) for x in (107.4, -0.3, 0.01, -52, 1234.5, None)] == [
+        "+107 %",
+        "−0.3 %",
+        "0 %",
+        "−52 %",
+        "+1,234 %",
+        "–",
+    ]
+    assert interval([96.2, 117.1]) == "[+96, +117]"
+    assert interval(None) == "–"
+    assert [number(x) for x in (0.012345, 433.2, 12345.0, None, 0.0)] == ["0.0123", "433", "12,345", "–", "0"]
+    assert curve_value("ttft_s", 13.66) == "13.7 s"
+    assert curve_value("itl_s", 0.0124) == "12.4 ms"
+    assert curve_value("quality", 0.617) == "61.7 %"
+    assert curve_value("cost_per_request", 1.32e-4) == "0.132"
+
+
+def test_ticks_are_round_and_within():
+    assert ticks(22.5) == [0, 5, 10, 15, 20]
+    assert ticks(0.0) == [0.0]
+    for end in (0.003, 1, 7.7, 99, 1234.5):
+        assert len(ticks(end)) <= 7
+        assert ticks(end)[-1] <= end * (1 + 1e-9)
+
+
+def test_an_interval_that_leaves_the_strip_gets_an_arrow():
+    curve = {"noise_floor_pct": 1.0, "ci95": [-50.0, 5000.0], "change_pct": 100.0}
+    strip = change_strip(curve, Words("en"))
+    assert "▶" in strip
+    assert "◀" not in strip
+    assert "◀" in change_strip(curve | {"ci95": [-99.0, 20.0]}, Words("en"))
+
+
+def test_bars_start_at_zero_and_a_missing_value_draws_none():
+    curve = {"name": "ttft_s", "baseline": 2.0, "candidate": None, "baseline_ci95": [1.5, 2.5], "candidate_ci95": None}
+    bars = curve_bars(curve, ["a", "b"])
+    assert bars.count("<rect") == 1
+    assert 'x="0.000%"' in bars
+
+
+def test_the_command_is_quoted_for_a_shell():
+    spec = {
+        "variable": "batching",
+        "values": ["static", "continuous"],
+        "workload": "mixed",
+        "repeats": "auto",
+        "seed": 0,
+        "settings": {"model": "/a b/c"},
+    }
+    assert reproduce_command(spec) == (
+        "trilemma compare --vary batching=static,continuous --workload mixed --repeats auto --seed 0 "
+        "--set 'model=/a b/c'"
+    )
+
+
+def test_the_builder_escapes_all_but_its_own_markup():
+    assert tag("p", "<", tag("b", "&"), None, class_='"') == '<p class="&quot;">&lt;<b>&amp;</b></p>'
+    assert isinstance(join("<"), Markup)
