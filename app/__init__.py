@@ -1,0 +1,1 @@
+"""The browser pages: what a person sees and clicks. Holds no measuring and no arithmetic."""
