@@ -1,7 +1,7 @@
 """`make gpu-check`: what must hold on a CUDA machine, with plain python3 and only what is installed there.
 
-Makes a tiny random Llama with transformers, compares greedy token ids of the engine on CUDA in fp32 with transformers on
-the CPU, then times decode of a larger random model in bf16. Prints one JSON object; exit code 3 without CUDA, 1 on a
+Makes a tiny random Llama with transformers, compares greedy token ids of the engine on CUDA in fp32 with transformers
+on the CPU, then times decode of a larger random model in bf16. Prints one JSON object; exit code 3 without CUDA, 1 on a
 mismatch. Random weights, so the texts mean nothing; the ids must agree all the same.
 """
 

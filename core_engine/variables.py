@@ -177,7 +177,7 @@ def _entries() -> tuple[Variable, ...]:
             moves=("ttft_s", "itl_s", "output_tokens_per_s", "quality"),
             derives=("num_kv_blocks",),
             peers={"vLLM": "--dtype", "SGLang": "--dtype", "llama.cpp": "--cache-type-k"},
-            help="Number format of weights, activations and KV; auto is bf16 where the processor computes it, else fp32.",
+            help="Number format of weights, activations and KV; auto is bf16 where the processor has it, else fp32.",
         ),
         Variable(
             "threads",

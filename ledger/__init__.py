@@ -1,1 +1,4 @@
-"""What things cost: memory, time and money as pure functions over plain dataclasses. Imports neither torch nor streamlit."""
+"""What things cost: memory, time and money as pure functions over plain dataclasses.
+
+Imports neither torch nor streamlit.
+"""

@@ -1,7 +1,7 @@
 """Peak of the tensors alive beside weights and KV cache during one step of the torch decoder. Knows ModelSpec only.
 
 The figure is that of the busiest moment of a forward pass, not a sum over layers: a layer's temporaries are freed
-before the next layer's, but for its gate and up projections, which live until the next ones replace them. Attention is
+before the next layer's. Attention is
 fused (no score matrix) and reads a gathered copy of one layer's keys and values. A product is held twice for a moment:
 on a CPU it is computed transposed and then copied. Logits are float32, for the rows that sample. An upper estimate of
 what the decoder holds; what a fused kernel allocates inside is not counted.
@@ -59,9 +59,8 @@ def activation_phases(
     context = num_tokens if context_tokens is None else positive("context_tokens", context_tokens)
     hidden, inner, vocab = spec.hidden_size, spec.intermediate_size, spec.vocab_size
     query, kv, rope = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim, 2 * spec.head_dim
-    carried = 2 * inner if spec.num_layers > 1 else 0
-    base = hidden + rope + carried  # alive in every phase of a layer
-    kept = f"{num_tokens:,} tokens x ({hidden} residual + {rope} rope tables + {carried} last gate and up"
+    base = hidden + rope  # alive in every phase of a layer
+    kept = f"{num_tokens:,} tokens x ({hidden} residual + {rope} rope tables"
     projected = f"{kept} + {hidden} normed + {query} + 2 x {kv} qkv"
     unit = f"{element_bytes} B"
     attend = num_tokens * (base + hidden + 4 * query + 2 * kv) + 2 * context * kv

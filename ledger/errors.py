@@ -1,6 +1,7 @@
 """The two errors a user can cause or meet; everything else is a fault of ours.
 
-They live in the lowest package so that every layer raises the same types and the command line maps them to exit codes once.
+They live in the lowest package so that every layer raises the same types and the command line maps them to
+exit codes once.
 """
 
 

@@ -113,8 +113,15 @@ FAMILIES: dict[str, Family] = {
     "opt": Family(tied=True, inner_name="ffn_dim"),
 }
 
-INNER_TYPE = {"gemma3": "gemma3_text", "gemma4": "gemma4_text", "llama4": "llama4_text", "qwen3_vl": "qwen3_vl_text",
-              "qwen3_5": "qwen3_5_text", "qwen3_vl_moe": "qwen3_vl_moe_text", "qwen3_5_moe": "qwen3_5_moe_text"}
+INNER_TYPE = {
+    "gemma3": "gemma3_text",
+    "gemma4": "gemma4_text",
+    "llama4": "llama4_text",
+    "qwen3_vl": "qwen3_vl_text",
+    "qwen3_5": "qwen3_5_text",
+    "qwen3_vl_moe": "qwen3_vl_moe_text",
+    "qwen3_5_moe": "qwen3_5_moe_text",
+}
 
 
 def family_of(outer: Fields, plain_attention: bool = False) -> tuple[Family, Fields]:

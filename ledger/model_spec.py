@@ -142,4 +142,3 @@ def _exists(text: str) -> bool:
         return bool(text) and Path(text).exists()
     except (OSError, ValueError):
         return False
-
