@@ -169,9 +169,9 @@ def _curve_card(curve: Mapping[str, Any], result: Mapping[str, Any], names: Sequ
             class_="change",
         ),
         tag("div", line, class_="caption"),
+        None if same is None else tag("div", words("same_tokens", share=f"{100 * same:.3g} %"), class_="caption"),
         charts.curve_bars(curve, names),
         charts.change_strip(curve, words),
-        None if same is None else tag("div", words("same_tokens", share=f"{100 * same:.3g} %"), class_="caption"),
         class_="card",
     )
 
@@ -287,7 +287,7 @@ def reproduce_command(spec: Mapping[str, Any]) -> str:
     for option, key in (("--workload", "workload"), ("--repeats", "repeats"), ("--seed", "seed"), ("--slo", "slo")):
         if spec.get(key) is not None:
             parts += [option, str(spec[key])]
-    for option, key in (("--num-requests", "num_requests"), ("--rate", "rate_rps")):
+    for option, key in (("--requests", "num_requests"), ("--rate", "rate_rps")):
         if spec.get(key) is not None:
             parts += [option, str(spec[key])]
     for name, value in (spec.get("settings") or {}).items():
@@ -306,8 +306,13 @@ def _plain(value: Any) -> str:
 
 
 def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> Markup:
+    """A table that scrolls inside its box; one of many columns keeps a readable width on a phone."""
+
     def cells(name: str, row: Sequence[str]) -> Markup:
         return tag("tr", *(tag(name, cell, class_="n" if i in numeric else None) for i, cell in enumerate(row)))
 
     head = None if header is None else tag("thead", cells("th", header))
-    return tag("div", tag("table", head, tag("tbody", *(cells("td", row) for row in rows))), class_="scroll")
+    wide = "wide" if header is not None and len(header) > 4 else None
+    return tag(
+        "div", tag("table", head, tag("tbody", *(cells("td", row) for row in rows)), class_=wide), class_="scroll"
+    )

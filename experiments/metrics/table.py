@@ -1,0 +1,30 @@
+"""The requests of a run as flat rows, for CSV files and tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from experiments.metrics.waterfall import waterfall
+from experiments.store import StoredRecord
+
+
+def request_rows(records: Iterable[StoredRecord]) -> list[dict[str, Any]]:
+    """One row a request: arm, repeat, lengths, arrival, first and last token in s, and the parts of its latency in s."""
+    return [
+        {
+            "arm": stored.arm,
+            "repeat": stored.repeat,
+            "request": request["id"],
+            "prompt_tokens": request["prompt_tokens"],
+            "output_tokens": sum(tokens for _, tokens in request["emissions"]),
+            "arrival_s": request["arrival_ns"] / 1e9,
+            "first_token_s": request["emissions"][0][0] / 1e9 if request["emissions"] else None,
+            "last_token_s": request["emissions"][-1][0] / 1e9 if request["emissions"] else None,
+            "finish_reason": request["finish_reason"],
+            "error": request["error"],
+            **(waterfall(stored.record, request) or {}),
+        }
+        for stored in records
+        for request in stored.record["requests"]
+    ]
