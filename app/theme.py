@@ -44,7 +44,8 @@ TOKENS: dict[str, dict[str, str]] = {
 }
 """mode -> token -> colour. A `*_ground` is what its colour is written on; `in_fill` is text inside a filled mark."""
 
-_HEAT = "#EAF1FC #D3E2F8 #BAD1F3 #9CBDED #7BA5E4 #5A8CD9 #3D74CD #2563C9 #1C4FA5 #143E86".split()
+_TEN = "#EAF1FC #D3E2F8 #BAD1F3 #9CBDED #7BA5E4 #5A8CD9 #3D74CD #2563C9 #1C4FA5 #143E86"
+_HEAT = _TEN.split()
 HEAT: dict[str, list[str]] = {"light": _HEAT, "dark": _HEAT[::-1]}
 """mode -> the ten colours of a heat map, from little to much."""
 

@@ -1,50 +1,32 @@
-"""The charts of the pages, in Altair."""
+"""The charts of the pages, in Altair. They draw what they are given: no arithmetic beyond scales and places.
 
-from __future__ import annotations
+Every function takes `mode` ("light" or "dark") and `words`, the texts in the reader's language, and returns a chart
+that is already configured: show it with `st.altair_chart(chart, theme=None, width="stretch", alt=...)`.
+"""
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from app.charts.curves import change_strip, curve_card, guess_chart
+from app.charts.live import progress_chart, rate_chart, spark
+from app.charts.memory import block_map, ledger_chart
+from app.charts.timeline import timeline_chart
 
-import altair as alt
+_KEYS = """
+account activations arm block block_filling block_free block_full block_reserved blocks_per_cell boundary by_arrival
+change computed decode duration finished first_n from_s held interval_95 kv_free kv_reserved kv_used label
+last_token measured memory noise_floor now other owner pairs phase predicted prefill progress queue rate rate_unit
+repeat request result same simulated state this_repeat time to_s tokens value weights your_guess
+"""
+WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
+"""Every key the charts look up in `words`; the docstring of each function names its own."""
 
-from app.theme import chart_config
-
-
-def _stub(mode: str) -> Any:
-    return alt.Chart(alt.Data(values=[{"x": 1}])).mark_point().encode(x="x:Q").configure(**chart_config(mode))
-
-
-def curve_card(curve: dict, names: tuple[str, str], mode: str, words: Mapping[str, str], *, scale: float = 1.0, digits: int = 3, unit: str = "") -> Any:
-    return _stub(mode)
-
-
-def change_strip(curve: dict, mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def guess_chart(guess_pct: float | None, curve: dict, mode: str, words: Mapping[str, str], *, predicted_pct: float | None = None) -> Any:
-    return _stub(mode)
-
-
-def ledger_chart(rows: list[dict], mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def timeline_chart(arms: list[dict], mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def block_map(blocks: dict, letters: Callable[[int], str], mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def progress_chart(live: dict, arms: tuple[str, str], mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def rate_chart(series: dict, previous: dict | None, names: tuple[str, str], is_candidate: bool, mode: str, words: Mapping[str, str]) -> Any:
-    return _stub(mode)
-
-
-def spark(values: list[float], mode: str) -> Any:
-    return _stub(mode)
+__all__ = [
+    "WORD_KEYS",
+    "block_map",
+    "change_strip",
+    "curve_card",
+    "guess_chart",
+    "ledger_chart",
+    "progress_chart",
+    "rate_chart",
+    "spark",
+    "timeline_chart",
+]

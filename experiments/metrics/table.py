@@ -10,7 +10,7 @@ from experiments.store import StoredRecord
 
 
 def request_rows(records: Iterable[StoredRecord]) -> list[dict[str, Any]]:
-    """One row a request: arm, repeat, lengths, arrival, first and last token in s, and the parts of its latency in s."""
+    """One row a request: arm, repeat, lengths, arrival, first and last token and latency parts in s."""
     return [
         {
             "arm": stored.arm,

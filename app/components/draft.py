@@ -1,0 +1,102 @@
+"""The experiment being set up: one spec in the session, read from the address or from an opened run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app.state import set_address
+from core_engine.variables import VARIABLES, Value, parse_value
+from experiments.spec import DEFAULT_REPEATS, CompareSpec
+from experiments.workloads import WORKLOADS
+from ledger.errors import InputError
+
+KEY = "draft"
+# A second value to start from, where the default has no natural opposite.
+STARTS: dict[str, tuple[Value, Value]] = {
+    "batching": ("static", "continuous"),
+    "max_num_seqs": (2, 8),
+    "max_wait_ms": (200.0, 20.0),
+    "max_num_batched_tokens": (256, 64),
+    "chunked_prefill": ("off", "on"),
+    "max_queue": (4096, 4),
+    "block_size": (16, 64),
+    "kv_memory_mib": (256, 64),
+    "model": ("embedded", "embedded"),
+    "device": ("cpu", "auto"),
+    "dtype": ("fp32", "bf16"),
+    "threads": (1, 0),
+    "seed": (0, 1),
+}
+
+
+def draft() -> dict[str, Any]:
+    """The current draft, a compare spec; made from the address when the session has none."""
+    if KEY not in st.session_state:
+        st.session_state[KEY] = _from_address(st.query_params)
+    return st.session_state[KEY]
+
+
+def load(spec: Mapping[str, Any]) -> None:
+    """Make the draft that of a stored run; widgets are drawn anew."""
+    st.session_state[KEY] = {name: spec[name] for name in CompareSpec().to_dict() if name in spec}
+    st.session_state["draft_version"] = version() + 1
+
+
+def version() -> int:
+    """Part of every picker widget's key, so that a loaded draft is shown rather than the widget's old value."""
+    return int(st.session_state.get("draft_version", 0))
+
+
+def choose_variable(name: str) -> None:
+    """Make `name` the variable; its held-equal setting is dropped."""
+    current = draft()
+    current["variable"], current["values"] = name, list(STARTS[name])
+    current["settings"].pop(name, None)
+    current["guess_pct"] = None
+    st.session_state["draft_version"] = version() + 1
+
+
+def write_address() -> None:
+    """Keep the address equal to the draft."""
+    current = draft()
+    set_address(
+        variable=current["variable"],
+        a=current["values"][0],
+        b=current["values"][1],
+        workload=current["workload"],
+        repeats=current["repeats"],
+        set=",".join(f"{name}={value}" for name, value in current["settings"].items()) or None,
+    )
+
+
+def _from_address(params: Mapping[str, str]) -> dict[str, Any]:
+    """The default experiment with what the address says; a value that is not accepted is passed over."""
+    spec = CompareSpec().to_dict()
+    name = params.get("variable", "batching")
+    if name in VARIABLES:
+        spec["variable"], spec["values"] = name, list(STARTS[name])
+        for place, key in enumerate(("a", "b")):
+            spec["values"][place] = _value(name, params.get(key), spec["values"][place])
+    if params.get("workload") in WORKLOADS:
+        spec["workload"] = params["workload"]
+    repeats = params.get("repeats", "")
+    spec["repeats"] = (
+        int(repeats) if repeats.isdigit() and repeats != "0" else "auto" if repeats == "auto" else DEFAULT_REPEATS
+    )
+    for text in filter(None, params.get("set", "").split(",")):
+        key, _, value = text.partition("=")
+        if key in VARIABLES and key != spec["variable"]:
+            spec["settings"][key] = _value(key, value, VARIABLES[key].default)
+    return spec
+
+
+def _value(name: str, text: str | None, otherwise: Value) -> Value:
+    if text is None:
+        return otherwise
+    try:
+        return parse_value(name, text)
+    except InputError:
+        return otherwise

@@ -1,0 +1,46 @@
+"""Taking a comparison away: report, JSON, requests as CSV, link and command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+import pandas as pd
+import streamlit as st
+
+from app.state import language, t
+from experiments.metrics.table import request_rows
+from experiments.report import comparison_html
+from experiments.report.comparison import reproduce_command
+from experiments.store import Run, StoredRecord
+
+
+def export(run: Run, records: Sequence[StoredRecord]) -> None:
+    """The last section of a finished run."""
+    st.markdown(f"### {t('result.export')}")
+    st.caption(t("result.export_caption"))
+    with st.container(horizontal=True):
+        report = comparison_html(run, records, language())
+        _download(t("result.report"), report, f"trilemma-{run.id}.html", "text/html", ":material/description:")
+        _download(
+            t("result.json"),
+            json.dumps(run.result, indent=1),
+            f"trilemma-{run.id}.json",
+            "application/json",
+            ":material/data_object:",
+        )
+        rows = pd.DataFrame(request_rows(records))
+        _download(
+            t("result.requests_csv"),
+            rows.to_csv(index=False),
+            f"trilemma-{run.id}-requests.csv",
+            "text/csv",
+            ":material/table:",
+        )
+    st.code(reproduce_command(run.spec), language="shell", wrap_lines=True)
+    st.caption(t("result.link"))
+    st.code(f"{st.context.url}?run={run.id}&lang={language()}", language=None, wrap_lines=True)
+
+
+def _download(label: str, data: str, name: str, mime: str, icon: str) -> None:
+    st.download_button(label, data, name, mime, icon=icon, on_click="ignore", key=name)

@@ -1,0 +1,174 @@
+"""The top of the workbench: variable, two values, workload, Run or Cancel, and what is held equal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app.components import draft as drafts
+from app.state import t
+from core_engine.variables import VARIABLES, Value, Variable, parse_value
+from experiments.report.words import signed_percent
+from experiments.workloads import WORKLOADS
+from ledger.errors import InputError
+
+REPEAT_CHOICES: tuple[int | str, ...] = (3, 5, 10, "auto")
+SHOWN_SETTINGS = ("model", "dtype", "max_num_seqs", "max_num_batched_tokens", "kv_memory_mib")
+
+
+def picker(
+    *, active: bool, cancelling: bool, ran: bool, on_run: Callable[[], None], on_cancel: Callable[[], None]
+) -> None:
+    """Draw the picker; locked while a run is active, when Cancel stands in the place of Run."""
+    current = drafts.draft()
+    entry = VARIABLES[current["variable"]]
+    with st.container(border=True):
+        columns = st.columns([1.25, 2.2, 1.7, 0.95], vertical_alignment="bottom")
+        with columns[0], st.container(key="variable_box"):
+            _variable(current, active)
+        with columns[1]:
+            for place, column in enumerate(st.columns(2, wrap=False)):
+                with column:
+                    _arm_value(entry, place, active)
+        with columns[2]:
+            _workload(current, active)
+        with columns[3]:
+            if active:
+                label = t("picker.cancelling") if cancelling else t("picker.cancel")
+                st.button(label, icon=":material/stop:", on_click=on_cancel, disabled=cancelling, width="stretch")
+            else:
+                label = t("picker.run_again") if ran else t("picker.run")
+                st.button(
+                    label, icon=":material/play_arrow:", type="primary", on_click=on_run, width="stretch", key="run"
+                )
+        if current["values"][0] == current["values"][1]:
+            st.caption(t("picker.same_values"))
+        _held_equal(current, active)
+        if not active:
+            _guess_and_repeats(current)
+    drafts.write_address()
+
+
+def _variable(current: dict[str, Any], active: bool) -> None:
+    names = list(VARIABLES)
+    chosen = st.selectbox(
+        t("picker.variable"),
+        names,
+        index=names.index(current["variable"]),
+        format_func=lambda name: t(f"var.{name}"),
+        disabled=active,
+        key=f"variable-{drafts.version()}",
+    )
+    if chosen and chosen != current["variable"]:
+        drafts.choose_variable(chosen)
+        st.rerun()
+
+
+def _arm_value(entry: Variable, place: int, active: bool) -> None:
+    current = drafts.draft()
+    label = t("picker.candidate" if place else "picker.baseline")
+    key = f"value-{place}-{entry.name}-{drafts.version()}"
+    current["values"][place] = value_input(entry, label, current["values"][place], key, disabled=active)
+
+
+def value_input(entry: Variable, label: str, value: Value, key: str, *, disabled: bool = False) -> Value:
+    """An input for one variable; the value it holds, which is always accepted by the registry."""
+    if entry.kind == "choice":
+        index = entry.choices.index(str(value))
+        return st.selectbox(label, entry.choices, index=index, key=key, disabled=disabled)
+    if entry.kind == "path":
+        return st.text_input(label, str(value), key=key, disabled=disabled, help=t("picker.path_help")) or str(value)
+    low, high = entry.minimum or 0, entry.maximum or 0
+    if entry.kind == "int":
+        top = min(int(high), 2**53 - 1)  # the browser counts whole numbers no further
+        return int(st.number_input(label, int(low), top, int(value), key=key, disabled=disabled))
+    return float(st.number_input(label, float(low), float(high), float(value), key=key, disabled=disabled))
+
+
+def _workload(current: dict[str, Any], active: bool) -> None:
+    names = list(WORKLOADS)
+    current["workload"] = st.selectbox(
+        t("picker.workload"),
+        names,
+        index=names.index(current["workload"]),
+        format_func=_workload_label,
+        disabled=active,
+        key=f"workload-{drafts.version()}",
+    )
+
+
+def _workload_label(name: str) -> str:
+    spec = WORKLOADS[name]
+    key = "picker.burst" if spec.rate_rps is None else "picker.rate"
+    return f"{t(f'workload.{name}')} · {t(key, count=spec.num_requests, rate=f'{spec.rate_rps or 0:g}')}"
+
+
+def _held_equal(current: dict[str, Any], active: bool) -> None:
+    held = [entry for entry in VARIABLES.values() if entry.name != current["variable"]]
+    shown = [entry for entry in held if entry.name in SHOWN_SETTINGS or entry.name in current["settings"]]
+    summary = ", ".join(f"{t(f'var.{entry.name}')} {_held_value(current, entry)}" for entry in shown)
+    title = t("picker.held_title", settings=summary, more=len(held) - len(shown))
+    with st.expander(title, icon=":material/lock:", type="compact"):
+        st.caption(t("picker.held_help"))
+        with st.container(horizontal=True):
+            for entry in held:
+                with st.popover(f"{t(f'var.{entry.name}')} **{_held_value(current, entry)}**", disabled=active):
+                    _held_popover(current, entry)
+
+
+def _held_popover(current: dict[str, Any], entry: Variable) -> None:
+    st.caption(entry.help)
+    key = f"held-{entry.name}-{drafts.version()}"
+    value = value_input(entry, t("picker.set_both"), _held_value(current, entry), key)
+    st.caption(t("picker.default", value=entry.default))
+    if value != _held_value(current, entry):
+        try:
+            parse_value(entry.name, value)
+        except InputError as error:
+            st.error(str(error))
+            return
+        if value == entry.default:
+            current["settings"].pop(entry.name, None)
+        else:
+            current["settings"][entry.name] = value
+        st.rerun()
+    if st.button(t("picker.make_variable"), key=f"make-{entry.name}"):
+        drafts.choose_variable(entry.name)
+        st.rerun()
+
+
+def _held_value(current: dict[str, Any], entry: Variable) -> Value:
+    return current["settings"].get(entry.name, entry.default)
+
+
+def _guess_and_repeats(current: dict[str, Any]) -> None:
+    left, right = st.columns([2, 1], vertical_alignment="bottom")
+    with left:
+        guess = current.get("guess_pct")
+        current["guess_pct"] = st.number_input(
+            t("picker.guess"),
+            -100.0,
+            10_000.0,
+            None if guess is None else float(guess),
+            step=10.0,
+            placeholder="%",
+            format="%.0f",
+            help=t("picker.guess_help"),
+            key=f"guess-{drafts.version()}",
+        )
+    with right:
+        choices = REPEAT_CHOICES if current["repeats"] in REPEAT_CHOICES else (current["repeats"], *REPEAT_CHOICES)
+        current["repeats"] = st.selectbox(
+            t("picker.repeats"),
+            choices,
+            index=choices.index(current["repeats"]),
+            format_func=lambda choice: t("picker.auto") if choice == "auto" else str(choice),
+            key=f"repeats-{drafts.version()}",
+        )
+
+
+def guess_text(guess_pct: float | None) -> str | None:
+    """A guess as it is shown, None without one."""
+    return None if guess_pct is None else signed_percent(guess_pct)

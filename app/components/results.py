@@ -1,0 +1,250 @@
+"""A finished comparison: verdict in words, five curves, memory, where requests spent their time, why and trap."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
+from app.state import badge, heading, language, mode, t, words
+from experiments.memory_view import ArmMemory, arm_memory
+from experiments.report import headline, verdict_sentence
+from experiments.report.verdict import ordered_curves
+from experiments.report.words import interval, latency_unit, number, percent, signed_percent
+from experiments.store import Run, StoredRecord
+from experiments.timeline import last_token_s, request_segments
+
+VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
+VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconclusive": "?"}
+HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
+
+
+def results(run: Run, records: Sequence[StoredRecord]) -> None:
+    """Draw everything below the picker for a run that has a result."""
+    result = run.result or {}
+    names = arm_names(result)
+    verdict(result)
+    curves(result, names)
+    memory(result, names)
+    timeline(records, names)
+    explanation(result)
+    figures(result, names)
+
+
+def arm_names(result: Mapping[str, Any]) -> tuple[str, str]:
+    """The values of both arms as text, told apart in an A/A comparison."""
+    first, second = (str(arm["value"]) for arm in result["arms"])
+    return (first, second) if first != second else (f"{first} (A)", f"{second} (B)")
+
+
+def verdict(result: Mapping[str, Any]) -> None:
+    """The verdict first, in words."""
+    key, text = headline(result, language())
+    with st.container(border=True, key="verdict"):
+        left, right = st.columns([1.62, 1])
+        with left:
+            st.markdown(f":{HEADLINE_COLOURS.get(key, 'gray')}-badge[{text}] {badge('measured')}")
+            st.markdown(_escape(verdict_sentence(result, language())))
+            floor = _curve(result, "output_tokens_per_s")["noise_floor_pct"]
+            st.caption(t("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=percent(floor)))
+            if result.get("cancelled"):
+                st.caption(t("cancelled"))
+        with right:
+            st.markdown(f"**{t('result.guess_title')}**")
+            chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
+            st.altair_chart(chart, theme=None, width="stretch")
+    if result["warnings"]:
+        st.warning("\n".join([f"**{t('result.warnings')}**", *(f"- {_escape(text)}" for text in result["warnings"])]))
+
+
+def _escape(text: str) -> str:
+    """Keep intervals and ids from being read as markdown links, maths or emphasis."""
+    return "".join(f"\\{char}" if char in "[]$*_~`" else char for char in text)
+
+
+def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return next(curve for curve in result["curves"] if curve["name"] == name)
+
+
+def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
+    """The five curves as small multiples, with table and CSV once for all of them."""
+    st.markdown(f"### {t('five_curves')}")
+    st.caption(t("five_caption"))
+    _table_and_csv(pd.DataFrame([_curve_row(curve) for curve in ordered_curves(result)]), "curves")
+    with st.grid(5, min_column_width=190, border=True):
+        for curve in ordered_curves(result):
+            with st.container():
+                _card(curve, result, names)
+
+
+def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str, str]) -> None:
+    st.markdown(f"**{t(curve['name'])}** {badge(curve['provenance'])}")
+    unit, scale = _unit(curve)
+    st.caption(unit)
+    colour, mark = VERDICT_COLOURS[curve["verdict"]], VERDICT_MARKS[curve["verdict"]]
+    st.markdown(f"#### {signed_percent(curve['change_pct'])}\n:{colour}[{mark} {t(curve['verdict'])}]")
+    if curve["ci95"] is None:
+        st.caption(t("no_interval"))
+    else:
+        text = t("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
+        st.caption(_escape(text))
+    if curve["baseline"] is None:
+        return
+    texts = words("chart.")
+    st.altair_chart(curve_card(dict(curve), names, mode(), texts, scale=scale), theme=None, width="stretch")
+    st.altair_chart(change_strip(dict(curve), mode(), texts), theme=None, width="stretch")
+    share = (result.get("quality") or {}).get("same_token_ids_share")
+    if curve["name"] == "quality" and share is not None:
+        st.caption(t("result.same_ids", share=percent(100 * share)))
+
+
+def _unit(curve: Mapping[str, Any]) -> tuple[str, float]:
+    """The caption of a card, and what its values are multiplied with to be in that unit."""
+    name = curve["name"]
+    if name in ("ttft_s", "itl_s"):
+        values = [value for value in (curve["baseline"], curve["candidate"]) if value is not None]
+        unit = latency_unit(*([max(values)] if values else []))
+        return t("unit_latency", statistic=curve["statistic"], unit=unit), 1000.0 if unit == "ms" else 1.0
+    return t(f"unit_{name}"), {"cost_per_request": 1000.0, "quality": 1.0}.get(name, 1.0)
+
+
+def _curve_row(curve: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        t("col_curve"): f"{t(curve['name'])}, {curve['statistic']} [{curve['name']}]",
+        t("col_baseline"): curve["baseline"],
+        t("col_candidate"): curve["candidate"],
+        t("col_change"): signed_percent(curve["change_pct"]),
+        t("col_interval"): interval(curve["ci95"]),
+        t("col_floor"): percent(curve["noise_floor_pct"]),
+        t("col_pairs"): curve["pairs"],
+        t("col_verdict"): t(curve["verdict"]),
+        t("col_method"): curve["method"],
+    }
+
+
+def _table_and_csv(frame: pd.DataFrame, key: str) -> None:
+    with st.container(horizontal=True, horizontal_alignment="right"):
+        with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
+            st.dataframe(frame, hide_index=True)
+        st.download_button(
+            t("result.csv"), frame.to_csv(index=False), f"{key}.csv", "text/csv", type="tertiary",
+            icon=":material/download:", key=f"csv-{key}", on_click="ignore",
+        )  # fmt: skip
+
+
+def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
+    """The ledger of both arms, what was predicted, and the arithmetic."""
+    arms = [arm_memory(result, arm) for arm in (0, 1)]
+    with st.container(border=True):
+        heading(t("memory"), "measured", t("result.memory_caption"))
+        rows = [
+            {
+                "name": name,
+                "is_candidate": place == 1,
+                "segments": [{"account": a, "bytes": size} for a, size in arm.accounts.items() if size is not None],
+                "predicted_boundaries": list(arm.boundaries),
+            }
+            for place, (arm, name) in enumerate(zip(arms, names, strict=True))
+        ]
+        frame = pd.DataFrame(
+            [{"": row["name"], **{t(f"chart.{s['account']}"): s["bytes"] for s in row["segments"]}} for row in rows]
+        )
+        _table_and_csv(frame, "memory")
+        st.altair_chart(ledger_chart(rows, mode(), words("chart.")), theme=None, width="stretch")
+        with st.expander(t("result.how_accounts")):
+            for arm, name in zip(arms, names, strict=True):
+                st.markdown(f"**{name}** {badge('computed')}")
+                _arithmetic(arm)
+
+
+def _arithmetic(arm: ArmMemory) -> None:
+    if arm.not_predicted:
+        st.caption(t("result.no_prediction", reason=arm.not_predicted))
+        return
+    for account in arm.predicted:
+        st.markdown(f"{t(f'result.account_{account.name}')}: {_escape(account.how)}")
+    line = t(
+        "result.kv_used_line",
+        formula=arm.kv_formula,
+        tokens=f"{arm.kv_tokens:,}",
+        value=arm.value,
+        total=f"{arm.kv_used_bytes:,}",
+        mib=number(arm.kv_used_bytes / 2**20),
+    )
+    st.markdown(f"{t('result.kv_used')}: {_escape(line)}")
+
+
+def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
+    """Where each request of repeat 1 spent its time, both arms on one axis."""
+    first = {item.arm: item for item in reversed(records)}
+    if len(first) < 2:
+        return
+    with st.container(border=True):
+        heading(t("timeline"), "measured", t("timeline_caption", repeat=first[0].repeat))
+        arms = [
+            {
+                "name": names[arm],
+                "segments": request_segments(first[arm].record),
+                "last_token_s": last_token_s(first[arm].record),
+            }
+            for arm in (0, 1)
+        ]
+        frame = pd.DataFrame([{"arm": arm["name"], **segment} for arm in arms for segment in arm["segments"]])
+        _table_and_csv(frame, "timeline")
+        st.altair_chart(timeline_chart(arms, mode(), words("chart.")), theme=None, width="stretch")
+
+
+def explanation(result: Mapping[str, Any]) -> None:
+    """Why it works, and when it does not pay, with equal weight."""
+    name = result["variable"]
+    for column, kind in zip(st.columns(2, border=True), ("why", "trap"), strict=True):
+        with column:
+            st.markdown(f"### {t(f'result.{kind}')}")
+            st.markdown(t(f"{kind}.{name}"))
+    if result["derived"]:
+        st.caption(
+            t("result.derived", variable=t(f"var.{name}"))
+            + ": "
+            + ", ".join(f"{key} {number(old, 6)} → {number(new, 6)}" for key, (old, new) in result["derived"].items())
+        )
+
+
+def figures(result: Mapping[str, Any], names: tuple[str, str]) -> None:
+    """Every raw number within two clicks."""
+    with st.expander(t("result.details")):
+        flat = [dict(_flat(arm["metrics"])) for arm in result["arms"]]
+        keys = [key for key in flat[0] if not key.startswith(("config.", "environment."))]
+        st.dataframe(
+            pd.DataFrame(
+                [
+                    {
+                        t("result.metric"): key,
+                        f"1 {names[0]}": _cell(flat[0][key]),
+                        f"2 {names[1]}": _cell(flat[1].get(key)),
+                    }
+                    for key in keys
+                ]
+            ),
+            hide_index=True,
+        )
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    pairs: list[tuple[str, Any]] = []
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            pairs += _flat(item, f"{prefix}{key}.")
+        else:
+            pairs.append((f"{prefix}{key}", item))
+    return pairs
+
+
+def _cell(value: Any) -> str:
+    return (
+        number(value, 4)
+        if isinstance(value, int | float) and not isinstance(value, bool)
+        else str(value if value is not None else "–")
+    )

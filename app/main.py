@@ -1,0 +1,67 @@
+"""The workbench's entry: navigation, language and device. Run with `trilemma ui`."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import streamlit as st
+
+from app.i18n import LANGUAGE_NAMES
+from app.pages import runs, workbench
+from app.state import language, set_address, t
+from core_engine.environment import cpu_name, resolve_threads
+from experiments.version import version
+from ledger.errors import CannotRunError, InputError
+
+STYLE = Path(__file__).parent / "style.css"
+
+
+def sidebar() -> None:
+    """Language and device, under the navigation."""
+    with st.sidebar:
+        chosen = st.segmented_control(
+            t("nav.language"),
+            list(LANGUAGE_NAMES),
+            default=language(),
+            format_func=LANGUAGE_NAMES.__getitem__,
+            required=True,
+            key="language_choice",
+            width="stretch",
+        )
+        if chosen and chosen != language():
+            st.session_state["language"] = chosen
+            set_address(lang=chosen)
+            st.rerun()
+        st.markdown(t("nav.device"))
+        st.caption(t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0)))
+        st.caption(t("nav.assumed_price"))
+        st.caption(version())
+
+
+def main() -> None:
+    """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
+    st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
+    st.html(STYLE)
+    st.logo(str(Path(__file__).parent / "logo.svg"), size="large")
+    pages = {
+        t("nav.experiment"): [
+            st.Page(
+                workbench.page, title=t("nav.workbench"), icon=":material/science:", url_path="workbench", default=True
+            )
+        ],
+        t("nav.decide"): [st.Page(runs.page, title=t("nav.runs"), icon=":material/list:", url_path="runs")],
+    }
+    chosen = st.navigation(pages)
+    sidebar()
+    try:
+        chosen.run()
+    except (InputError, CannotRunError) as error:
+        st.error(t("failed.input_error", error=str(error)))
+    except Exception:  # a fault of ours must not show a stack to the reader, nor hide it from the one who mends it
+        st.error(f"**{t('error.title')}**\n\n{t('error.safe')}")
+        with st.expander(t("failed.details")):
+            st.code(traceback.format_exc())
+
+
+main()

@@ -1,0 +1,142 @@
+"""The Workbench: change one variable, measure both arms, read the verdict."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import streamlit as st
+
+from app.components import draft as drafts
+from app.components.export import export
+from app.components.live import live_panel
+from app.components.picker import picker
+from app.components.results import results
+from app.state import set_address, store, t
+from experiments import jobs
+from experiments.store import Run, StoredRecord
+from experiments.worker import log_path
+from ledger.errors import CannotRunError, InputError
+
+
+def page() -> None:
+    """Draw the page for the run in the address, or the experiment being set up."""
+    run = _shown_run()
+    active = run is not None and run.state in jobs.ACTIVE
+    _title(run)
+    picker(
+        active=active,
+        cancelling=run is not None and run.cancel_requested,
+        ran=run is not None,
+        on_run=_start,
+        on_cancel=lambda: _cancel(run),
+    )
+    _start_error()
+    if run is None:
+        key = "page.intro_auto" if drafts.draft()["repeats"] == "auto" else "page.intro"
+        st.markdown(t(key, repeats=drafts.draft()["repeats"]))
+    elif active:
+        live_panel(run.id)
+    elif run.result is not None:
+        _finished(run)
+    elif run.state == "failed":
+        _failed(run)
+    else:
+        st.info(t("failed.cancelled"))
+
+
+def _shown_run() -> Run | None:
+    """The run that the address names; its spec fills the picker the first time it is shown."""
+    run_id = st.query_params.get("run")
+    if not run_id:
+        return None
+    try:
+        run = jobs.status(run_id, store())
+    except InputError:
+        st.warning(t("page.unknown_run", id=run_id))
+        set_address(run=None)
+        return None
+    if run.kind != "compare":
+        return None
+    if st.session_state.get("loaded_run") != run.id:
+        st.session_state["loaded_run"] = run.id
+        drafts.load(run.spec)
+    return run
+
+
+def _title(run: Run | None) -> None:
+    spec = run.spec if run is not None else drafts.draft()
+    baseline, candidate = spec["values"]
+    key = "page.question_batching" if spec["variable"] == "batching" and baseline != candidate else "page.question"
+    st.title(t(key, variable=t(f"var.{spec['variable']}"), baseline=baseline, candidate=candidate))
+    left, right = st.columns([4, 1], vertical_alignment="center")
+    right.caption(t("page.run_id", id=run.id) if run is not None else "", text_alignment="right")
+    if run is None:
+        left.caption(t("page.one_variable"))
+    elif run.state in jobs.ACTIVE:
+        left.caption(t("page.running"))
+    else:
+        device = (run.result or {}).get("environment", {}).get("cpu", "CPU")
+        left.caption(t("page.finished", time=run.updated_at[:16].replace("T", " "), device=device))
+
+
+def _start() -> None:
+    """Start the draft as a job; what is wrong with it is shown on the next draw."""
+    try:
+        _show(jobs.start("compare", drafts.draft(), store()))
+    except (InputError, CannotRunError) as error:
+        st.session_state["start_error"] = str(error)
+
+
+def _show(run_id: str) -> None:
+    st.session_state["loaded_run"] = run_id  # the draft is this run's spec already
+    set_address(run=run_id)
+
+
+def _cancel(run: Run | None) -> None:
+    if run is not None:
+        jobs.cancel(run.id, store())
+
+
+def _restart(run: Run) -> None:
+    try:
+        _show(jobs.restart(run.id, store()))
+    except (InputError, CannotRunError) as error:
+        st.session_state["start_error"] = str(error)
+
+
+def _start_error() -> None:
+    error = st.session_state.pop("start_error", None)
+    if error:
+        st.error(t("failed.input_error", error=error))
+
+
+@st.cache_data(max_entries=4, show_spinner=False)
+def _records(run_id: str, updated_at: str) -> list[StoredRecord]:
+    """Raw events of a finished run; updated_at keys the cache, since a finished run never changes."""
+    return store().records(run_id)
+
+
+def _finished(run: Run) -> None:
+    asked = {name: value for name, value in drafts.draft().items() if name != "guess_pct"}
+    if asked != {name: run.spec.get(name) for name in asked}:
+        st.info(t("page.differs"))
+    records = _records(run.id, run.updated_at)
+    results(run, records)
+    export(run, records)
+
+
+def _failed(run: Run) -> None:
+    with st.container(border=True):
+        st.error(t("failed.title", error=run.error))
+        st.markdown(f"{t('failed.safe')} {t('failed.next')}")
+        st.button(t("failed.restart"), icon=":material/restart_alt:", on_click=lambda: _restart(run), key="restart")
+        with st.expander(t("failed.details")):
+            st.code(_log(run) or t("failed.no_log"), language=None, wrap_lines=True)
+
+
+def _log(run: Run) -> str:
+    path: Path = log_path(store(), run.id)
+    try:
+        return path.read_text("utf-8", errors="replace")[-5000:]
+    except OSError:
+        return ""

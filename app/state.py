@@ -1,0 +1,65 @@
+"""What every page shares: the store, the language, the colour mode and the address of the state (query parameters)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app.i18n import catalogue, translate
+from experiments.store import Store
+
+DEFAULT_LANGUAGE = "en"
+
+
+@st.cache_resource
+def store() -> Store:
+    """The run store of this machine, opened once."""
+    return Store()
+
+
+def language() -> str:
+    """The chosen language: the address first, so that a link shows the same page to everyone."""
+    lang = st.query_params.get("lang", st.session_state.get("language", DEFAULT_LANGUAGE))
+    return lang if lang in ("en", "zh") else DEFAULT_LANGUAGE
+
+
+def t(key: str, **values: object) -> str:
+    """The text of `key` in the chosen language."""
+    return translate(language(), key, **values)
+
+
+def words(prefix: str = "") -> Mapping[str, str]:
+    """All texts of the chosen language; with a prefix those under it, on top of the shared ones, without the prefix."""
+    texts = catalogue(language())
+    own = {key.removeprefix(prefix): text for key, text in texts.items() if prefix and key.startswith(prefix)}
+    return {**texts, **own}
+
+
+def mode() -> str:
+    """light or dark, as the browser shows the page."""
+    kind = st.context.theme.type
+    return kind if kind in ("light", "dark") else "light"
+
+
+def set_address(**values: Any) -> None:
+    """Write the state into the address; None removes a parameter."""
+    for name, value in values.items():
+        if value is None:
+            st.query_params.pop(name, None)
+        elif st.query_params.get(name) != str(value):
+            st.query_params[name] = str(value)
+
+
+def badge(provenance: str) -> str:
+    """The label of a figure's origin, as markdown."""
+    mark, colour = {"measured": ("●", "gray"), "computed": ("=", "gray"), "simulated": ("◌", "violet")}[provenance]
+    return f":{colour}-badge[{mark} {t(provenance)}]"
+
+
+def heading(text: str, provenance: str, caption: str = "") -> None:
+    """A section's title with its badge, and a caption below."""
+    st.markdown(f"### {text} {badge(provenance)}")
+    if caption:
+        st.caption(caption)

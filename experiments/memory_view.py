@@ -1,0 +1,78 @@
+"""The memory ledger of a finished comparison as figures to show: measured accounts, prediction and the arithmetic."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate
+from typing import Any
+
+from experiments.report.charts import ledger_accounts
+from ledger.errors import InputError
+from ledger.kv_cache import formula, kv_bytes_per_token_all_layers
+from ledger.memory import Account, predict_ledger
+from ledger.model_spec import ModelSpec, load_model_spec
+
+DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
+
+
+@dataclass(frozen=True)
+class ArmMemory:
+    """One arm: measured bytes by account, what the ledger predicts, and the KV arithmetic with the numbers put in.
+
+    `not_predicted` says why there is no prediction; then the lists are empty.
+    """
+
+    value: Any
+    accounts: dict[str, float | None]
+    predicted: tuple[Account, ...] = ()
+    boundaries: tuple[int, ...] = ()
+    kv_formula: str = ""
+    kv_tokens: int = 0
+    kv_used_bytes: int = 0
+    not_predicted: str = field(default="")
+
+
+def arm_memory(result: Mapping[str, Any], arm: int) -> ArmMemory:
+    """The memory of one arm (0 baseline, 1 candidate) of a compare JSON."""
+    found = result["arms"][arm]
+    value, metrics = found["value"], found["metrics"]
+    accounts = ledger_accounts(metrics["memory"])
+    settings = {**result["held_equal"], result["variable"]: value}
+    element_bytes = DTYPE_BYTES.get(metrics["environment"].get("dtype", ""))
+    try:
+        spec = load_model_spec(str(settings["model"]))
+        if element_bytes is None:
+            raise InputError("dtype", metrics["environment"].get("dtype"), ", ".join(DTYPE_BYTES))
+        return _with_prediction(value, accounts, spec, settings, element_bytes, metrics["memory"])
+    except InputError as error:
+        return ArmMemory(value, accounts, not_predicted=str(error))
+
+
+def _with_prediction(
+    value: Any,
+    accounts: dict[str, float | None],
+    spec: ModelSpec,
+    settings: Mapping[str, Any],
+    element_bytes: int,
+    memory: Mapping[str, Any],
+) -> ArmMemory:
+    ledger = predict_ledger(
+        spec,
+        dtype_bytes=element_bytes,
+        kv_pool_bytes=int(settings["kv_memory_mib"]) * 1024**2,
+        max_num_batched_tokens=int(settings["max_num_batched_tokens"]),
+        max_num_seqs=int(settings["max_num_seqs"]),
+        block_size=int(settings["block_size"]),
+    )
+    used = int(memory.get("kv_peak_used_bytes") or 0)
+    per_token = kv_bytes_per_token_all_layers(spec, element_bytes)
+    return ArmMemory(
+        value=value,
+        accounts=accounts,
+        predicted=ledger.accounts,
+        boundaries=tuple(accumulate(account.bytes for account in ledger.accounts)),
+        kv_formula=formula(spec, kv_dtype=next(n for n, size in DTYPE_BYTES.items() if size == element_bytes)),
+        kv_tokens=used // per_token if per_token else 0,
+        kv_used_bytes=used,
+    )
