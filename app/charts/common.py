@@ -74,6 +74,8 @@ def percent(value: float | None, decimals: int | None = None) -> str:
     if value is None:
         return NOTHING
     places = (0 if abs(value) >= 9.95 else 1) if decimals is None else decimals
+    if not round(value, places):
+        return "0 %"
     return minus(f"{value:+,.{places}f} %")
 
 
@@ -110,12 +112,13 @@ def ticks(low: float, high: float, most: int = 5) -> list[float]:
     return [round(index * step, 10) for index in range(first, max(last, first + 1) + 1)]
 
 
-def tick_axis(values: list[float], unit: str, *, signed: bool = False, offset: float = 0) -> alt.Axis:
-    """An axis with ticks at `values`, the unit at the last one."""
+def tick_axis(values: list[float], unit: str = "", *, signed: bool = False) -> alt.Axis:
+    """An axis with ticks at `values`, the unit, if any, at the last one."""
     form = "+,~g" if signed else ",~g"
     text = f"(datum.value == 0 ? '0' : format(datum.value, '{form}'))"
-    label = f"{text} + (datum.value == {values[-1]!r} ? ' {unit}' : '')"
-    return alt.Axis(values=values, labelExpr=label, title=None, grid=True, offset=offset)
+    label = f"{text} + (datum.value == {values[-1]!r} ? ' {unit}' : '')" if unit else text
+    # Without the count Vega thins the values out to the count of the configuration.
+    return alt.Axis(values=values, tickCount=len(values), labelExpr=label, title=None, grid=True)
 
 
 def tooltip(**titles: str) -> list[alt.Tooltip]:
@@ -167,15 +170,21 @@ def label(
 
 
 def boxes(rows: Rows, height: float, x: alt.X, **mark: Any) -> alt.Chart:
-    """Filled rectangles: each row has `start`, `end` on the x scale, `top`, `bottom` in pixels and `fill`."""
+    """Filled rectangles: each row has `start`, `end` on the x scale, `top`, `bottom` in pixels and `fill`.
+
+    The colour channel, not fill: a layer with a fill channel of its own would split the legend of fills.
+    """
+    return _rectangles(rows, height, x, "fill", **mark)
+
+
+def outlines(rows: Rows, height: float, x: alt.X, **mark: Any) -> alt.Chart:
+    """The outlines, 1 px wide and in the colour `stroke`, of rows as `boxes` takes them."""
+    return _rectangles(rows, height, x, "stroke", filled=False, strokeWidth=1, **mark)
+
+
+def _rectangles(rows: Rows, height: float, x: alt.X, colour: str, **mark: Any) -> alt.Chart:
     return (
         alt.Chart(data(rows))
         .mark_rect(**mark)
-        .encode(
-            x=x,
-            x2="end:Q",
-            y=px("top", height),
-            y2="bottom:Q",
-            fill=alt.Fill("fill:N", scale=None),
-        )
+        .encode(x=x, x2="end:Q", y=px("top", height), y2="bottom:Q", color=alt.Color(f"{colour}:N", scale=None))
     )

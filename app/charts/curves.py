@@ -192,11 +192,13 @@ def _change_marks(
     if change is None:
         return []
     if curve["ci95"] is None:
-        dot = {**shown, "start": _inside(change)}
-        marks = [alt.Chart(data([dot])).mark_point(filled=True, size=46, opacity=1, color=t["cand"])]
-        return [mark.encode(x=x, y=y, tooltip=tips) for mark in marks] + _arrows([change], t, shown, x, tips)
+        dots = [{**shown, "start": change}] if abs(change) <= STRIP_END else []
+        dot = alt.Chart(data(dots)).mark_point(filled=True, size=46, opacity=1, color=t["cand"])
+        return [dot.encode(x=x, y=y, tooltip=tips), *_arrows([change], t, shown, x, tips)]
     low, high = (_doublings(end) for end in curve["ci95"])
     assert low is not None and high is not None
+    if low > STRIP_END or high < -STRIP_END:
+        return _arrows([low, high], t, shown, x, tips)
     row = {**shown, "start": _inside(low), "end": _inside(high), "top": 6.5, "bottom": 17.5, "fill": t["cand"]}
     least = {**shown, "start": (row["start"] + row["end"]) / 2}
     return [
@@ -268,7 +270,9 @@ def guess_chart(
     x = alt.X("value:Q", axis=axis, scale=x_scale(shown[0], shown[-1], left=left, right=8))
     tips = tooltip(name=words["result"], shown=words["change"], ends=words["interval_95"])
     names = [{"text": row["name"], "y": row["y"], "colour": _row_colour(row, t)} for row in rows]
+    zero = alt.Chart(data([{"value": 0, "top": 0, "bottom": height}])).mark_rule(color=t["border2"])
     layers = [
+        zero.encode(x=x, y=px("top", height), y2="bottom:Q"),
         *(_guess_mark([row for row in rows if row["kind"] == kind], kind, t, x, height, tips) for kind in _KINDS),
         *_result_interval([row for row in rows if row["low"] is not None], t, x, height, tips),
         label(names, height, alt.value(0), align="left"),

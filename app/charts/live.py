@@ -43,7 +43,7 @@ def progress_chart(
     filled = [{**part, "end": part["start"] + part["done"] * part["length"]} for part in parts if part["done"] > 0]
     layers = [
         boxes(parts, PROGRESS_HEIGHT, x, cornerRadius=2, stroke=t["base"], strokeWidth=1).encode(
-            fill=alt.value(t["bg2"]), tooltip=tips
+            color=alt.value(t["bg2"]), tooltip=tips
         ),
         boxes(filled, PROGRESS_HEIGHT, x, cornerRadius=2).encode(tooltip=tips),
         *_repeat_labels(live["repeat"], repeats, x, t, words),
@@ -139,8 +139,7 @@ def rate_chart(
     across = ticks(0, max((row["t"] for row in current + other), default=1.0), 6)
     up = ticks(0, max((row["rate"] for row in current + other), default=1.0), 4)
     x = alt.X("t:Q", axis=tick_axis(across, "s"), scale=x_scale(0, across[-1], right=6))
-    y_axis = alt.Axis(values=up, grid=True, title=None, format=",~g")
-    y = alt.Y("rate:Q", axis=y_axis, scale=alt.Scale(domain=[0, up[-1]], nice=False))
+    y = alt.Y("rate:Q", axis=tick_axis(up), scale=alt.Scale(domain=[0, up[-1]], nice=False))
     tips = tooltip(name=words["arm"], time=words["time"], shown=words["rate"])
     colours = [arm_colour(mode, is_candidate), arm_colour(mode, not is_candidate)]
     layers = [
@@ -188,24 +187,20 @@ def _rate_labels(
             point = rows[-1]
             late = point["t"] > 0.5 * ends[0]
             text = {**point, "text": words[key].format(name=name)}
-            mark = alt.Chart(data([text])).mark_text(
-                align="right" if late else "left",
-                dx=0 if late else 7,
-                dy=dy,
-                color=arm_colour(mode, arm, "text"),
-                fontWeight=600,
-                fontSize=12,
-            )
-            layers.append(mark.encode(x=channels[0], y=channels[1], text="text:N"))
+            place = {"align": "right" if late else "left", "dx": 0 if late else 7, "dy": dy}
+            chart = alt.Chart(data([text])).encode(x=channels[0], y=channels[1], text="text:N")
+            colours = {"color": arm_colour(mode, arm, "text"), "fontWeight": 600, "fontSize": 12}
+            halo = {"stroke": TOKENS[mode]["card"], "strokeWidth": 4, "strokeJoin": "round"}
+            layers += [chart.mark_text(**place, **colours, **halo), chart.mark_text(**place, **colours)]
     return layers
 
 
 def spark(values: Sequence[float | None], mode: str) -> alt.LayerChart:
     """A small area line of `values` in their order, with a dot at the last one; no axes, no words."""
     t = TOKENS[mode]
+    known = [value for value in values if value is not None]
     rows = [{"x": index, "y": value, "shown": exact(value)} for index, value in enumerate(values) if value is not None]
-    top = max((row["y"] for row in rows), default=0) or 1
-    low = min(0, min((row["y"] for row in rows), default=0))
+    low, top = min([0.0, *known]), max([0.0, *known]) or 1.0
     x = alt.X("x:Q", axis=None, scale=x_scale(0, max(1, len(values) - 1), left=2, right=5))
     y = alt.Y("y:Q", axis=None, scale=alt.Scale(domain=[low, top * 1.15], nice=False))
     tips = [alt.Tooltip("shown:N", title="")]

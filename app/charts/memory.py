@@ -18,6 +18,7 @@ from app.charts.common import (
     label,
     legend,
     number,
+    outlines,
     px,
     text_px,
     tick_axis,
@@ -63,7 +64,8 @@ def ledger_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[st
     tips = tooltip(name=words["arm"], title=words["account"], exact=words["memory"])
     layers = [
         legend(swatches, height),
-        boxes(segments, height, x, strokeWidth=1).encode(stroke=alt.Stroke("stroke:N", scale=None), tooltip=tips),
+        boxes(segments, height, x).encode(tooltip=tips),
+        outlines(segments, height, x, tooltip=None),
         _inside_numbers(segments, shown[-1], height, x, tips),
         *_boundary_marks(bounds, t, height, x, tips),
         *_headings(rows, totals, mode, height),
@@ -220,14 +222,15 @@ def _block_layers(
     tips = tooltip(block=words["block"], owner=words["owner"], tokens=words["tokens"], state=words["state"])
     kinds = ["block_full", "block_filling", "block_reserved", "block_free"]
     swatches = [Swatch(words[kind], *(_block_paint(kind, t)[key] for key in ("fill", "stroke"))) for kind in kinds]
-    squares = boxes(cells, height, x, cornerRadius=2.5 if lettered else 1.5, strokeWidth=1, xOffset=gap, yOffset=gap)
-    squares.mark.x2Offset = squares.mark.y2Offset = -gap
+    # Half the gap at each side; the outline is drawn inside it.
+    inset = {"xOffset": gap, "yOffset": gap, "x2Offset": -gap, "y2Offset": -gap, "cornerRadius": 2.5 if lettered else 1}
     owned = [{**cell, "start": cell["start"] + 0.5, "text": cell["letter"]} for cell in cells if cell["letter"]]
     letter = label(owned, height, x, align="center", fontSize=11.5, fontWeight=600)
     note = [{"text": words["blocks_per_cell"].format(n=group), "y": 8}] if group > 1 else []
     return [
         legend(swatches, height),
-        squares.encode(stroke=alt.Stroke("stroke:N", scale=None), tooltip=tips),
+        boxes(cells, height, x, **inset).encode(tooltip=tips),
+        outlines(cells, height, x, tooltip=None, **inset),
         letter.encode(tooltip=tips).transform_filter(f"width >= {columns * 7.5}"),
         label(note, height, alt.value(0), colour=t["muted"], align="left", fontSize=12),
     ]

@@ -172,7 +172,8 @@ def _heads(
     words: Mapping[str, str],
 ) -> list[alt.Chart]:
     """Above each arm its name and how many requests it shows."""
-    names, notes = [], []
+    names: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
     for index, (arm, count, top) in enumerate(zip(arms, counts, tops, strict=True)):
         key = "first_n" if count > MOST_ROWS else "by_arrival"
         y = top - HEAD + 8

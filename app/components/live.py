@@ -1,4 +1,4 @@
-"""The live strip of a running comparison, redrawn twice a second in a fragment of its own."""
+"""The live strip of a running comparison, redrawn once a second in a fragment of its own: more often would disturb what is measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def request_letter(index: int) -> str:
     return alphabet[index % len(alphabet)]
 
 
-@st.fragment(run_every=0.5)
+@st.fragment(run_every=1.0)
 def live_panel(run_id: str) -> None:
     """Progress, gauges, blocks, requests, ledger. Redraws the whole page once the run has ended."""
     run = jobs.status(run_id, store())
