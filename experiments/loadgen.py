@@ -138,9 +138,8 @@ class _Drive:
         record = self._engine.record()
         if self._refused and len(self._refused) == len(self._workload.requests):
             raise self._refused[0][1]
-        record["requests"] = sorted(
-            [*record["requests"], *(refusal for refusal, _ in self._refused)], key=lambda request: request["arrival_ns"]
-        )
+        every = [*record["requests"], *(refusal for refusal, _ in self._refused)]
+        record["requests"] = sorted(every, key=lambda request: int(request["id"][1:]))
         shift_times(record, -self._start_ns)
         record["workload"] = self._workload.describe()
         return record

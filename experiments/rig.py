@@ -68,7 +68,12 @@ class Rig:
 def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:
     """The workload of a spec, the same for the same tokenizer; InputError for what the workload does not accept."""
     return build(
-        spec.workload, seed=spec.seed, tokenizer=tokenizer, num_requests=spec.num_requests, rate_rps=spec.rate_rps
+        spec.workload,
+        seed=spec.seed,
+        tokenizer=tokenizer,
+        num_requests=spec.num_requests,
+        rate_rps=spec.rate_rps,
+        max_tokens_cap=spec.max_tokens_cap,
     )
 
 

@@ -20,15 +20,20 @@ from ledger.errors import InputError
 DEFAULT_REPEATS = 5
 MOST_REPEATS = 100
 MOST_REQUESTS = 10_000
+MOST_TOKENS = 65_536
 
 
 @dataclass(frozen=True)
 class BenchSpec:
-    """One arm, one run. rate_rps and num_requests None keep the workload's own; prices are per device and hour."""
+    """One arm, one run. None keeps the workload's own number of requests, rate (requests/s), output lengths (tokens).
+
+    max_tokens_cap shortens long outputs. The price is assumed, per device and hour.
+    """
 
     workload: str = "mixed"
     num_requests: int | None = None
     rate_rps: float | None = None
+    max_tokens_cap: int | None = None
     settings: dict[str, Value] = field(default_factory=dict)
     seed: int = 0
     slo: str | None = None
@@ -134,7 +139,8 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
     workload = spec.get("workload", "mixed")
     if workload not in WORKLOADS:
         raise InputError("workload", workload, ", ".join(WORKLOADS))
-    requests, rate, slo = spec.get("num_requests"), spec.get("rate_rps"), spec.get("slo") or None
+    requests, rate, cap = spec.get("num_requests"), spec.get("rate_rps"), spec.get("max_tokens_cap")
+    slo = spec.get("slo") or None
     if rate is not None:
         rate = _number("rate_rps", rate, "a number above 0, in requests/s", above_zero=True)
         if WORKLOADS[workload].arrivals == "burst":
@@ -148,6 +154,7 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
         "workload": workload,
         "num_requests": None if requests is None else _whole("num_requests", requests, 1, MOST_REQUESTS),
         "rate_rps": rate,
+        "max_tokens_cap": None if cap is None else _whole("max_tokens_cap", cap, 1, MOST_TOKENS),
         "settings": {name: config.settings()[name] for name in spec.get("settings") or {}},
         "seed": _whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
         "slo": slo,

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from experiments.cli.numbers import number, whole
 from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
@@ -16,10 +17,10 @@ from ledger.errors import InputError
 def generate(
     prompt: Annotated[str, typer.Option("--prompt", metavar="TEXT", help="The prompt; raw unless --chat.")],
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt through the model's chat template.")] = False,
-    max_tokens: Annotated[int, typer.Option("--max-tokens", metavar="N")] = 128,
-    temperature: Annotated[float, typer.Option("--temperature", metavar="T", help="0 is greedy.")] = 0.0,
+    max_tokens: Annotated[str, typer.Option("--max-tokens", metavar="N")] = "128",
+    temperature: Annotated[str, typer.Option("--temperature", metavar="T", help="0 is greedy.")] = "0",
     stop: Annotated[list[str] | None, typer.Option("--stop", metavar="TEXT", help="Ends the text; repeatable.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", metavar="N")] = None,
+    seed: Annotated[str | None, typer.Option("--seed", metavar="N")] = None,
     sets: Set = None,
     as_json: Json = False,
 ) -> None:
@@ -31,7 +32,12 @@ def generate(
     config = EngineConfig.from_settings(settings(sets))
     from core_engine.request import SamplingParams
 
-    params = SamplingParams(max_tokens, temperature, tuple(stop or ()), seed)
+    params = SamplingParams(
+        max_tokens=whole("--max-tokens", max_tokens) or 0,
+        temperature=number("--temperature", temperature),
+        stop=tuple(stop or ()),
+        seed=whole("--seed", seed),
+    )
     stream = sys.stdout.isatty() and not as_json
     result = _generate(prompt, chat, config, params, stream=stream)
     if as_json:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from experiments.cli.numbers import whole
 from experiments.cli.options import Json
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
@@ -15,21 +16,21 @@ def kv(
     config: Annotated[
         str | None, typer.Argument(metavar="CONFIG", help="config.json, model directory, preset, or - for stdin.")
     ] = None,
-    seq_len: Annotated[int | None, typer.Option("--seq-len", metavar="N", help="Tokens in a sequence.")] = None,
-    concurrency: Annotated[int, typer.Option("--concurrency", metavar="N", help="Sequences at once.")] = 1,
+    seq_len: Annotated[str | None, typer.Option("--seq-len", metavar="N", help="Tokens in a sequence.")] = None,
+    concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="Sequences at once.")] = "1",
     kv_dtype: Annotated[
         str | None, typer.Option("--kv-dtype", metavar="TYPE", help="Format of an element; 2 bytes if not given.")
     ] = None,
     kv_group: Annotated[
-        int | None, typer.Option("--kv-group-size", metavar="N", help="Elements that share a scale and zero point.")
+        str | None, typer.Option("--kv-group-size", metavar="N", help="Elements that share a scale and zero point.")
     ] = None,
     block_size: Annotated[
-        int | None, typer.Option("--block-size", metavar="N", help="Round sequences up to blocks of N tokens.")
+        str | None, typer.Option("--block-size", metavar="N", help="Round sequences up to blocks of N tokens.")
     ] = None,
-    tp: Annotated[int, typer.Option("--tp", metavar="N", help="Tensor-parallel ranks; figures are the largest's.")] = 1,
-    layers: Annotated[int | None, typer.Option("--layers", metavar="N", help="Typed instead of CONFIG.")] = None,
-    kv_heads: Annotated[int | None, typer.Option("--kv-heads", metavar="N", help="Typed instead of CONFIG.")] = None,
-    head_dim: Annotated[int | None, typer.Option("--head-dim", metavar="N", help="Typed instead of CONFIG.")] = None,
+    tp: Annotated[str, typer.Option("--tp", metavar="N", help="Tensor-parallel ranks; the largest counts.")] = "1",
+    layers: Annotated[str | None, typer.Option("--layers", metavar="N", help="Typed instead of CONFIG.")] = None,
+    kv_heads: Annotated[str | None, typer.Option("--kv-heads", metavar="N", help="Typed instead of CONFIG.")] = None,
+    head_dim: Annotated[str | None, typer.Option("--head-dim", metavar="N", help="Typed instead of CONFIG.")] = None,
     plain: Annotated[
         bool, typer.Option("--plain-attention", help="Take an unknown architecture as full attention everywhere.")
     ] = False,
@@ -41,7 +42,15 @@ def kv(
     if seq_len is None:
         raise InputError("--seq-len", "", "a whole number of tokens from 1 up")
     spec = _spec(config, {"--layers": layers, "--kv-heads": kv_heads, "--head-dim": head_dim}, plain)
-    report = kv_report(spec, seq_len, concurrency, kv_dtype, block_size, tp, kv_group)
+    report = kv_report(
+        spec,
+        whole("--seq-len", seq_len) or 0,
+        whole("--concurrency", concurrency) or 0,
+        kv_dtype,
+        whole("--block-size", block_size),
+        whole("--tp", tp) or 0,
+        whole("--kv-group-size", kv_group),
+    )
     for warning in report["warnings"]:
         note(f"warning: {warning}")
     if as_json:
@@ -50,7 +59,7 @@ def kv(
         _print(report)
 
 
-def _spec(config: str | None, typed: dict[str, int | None], plain: bool) -> Any:
+def _spec(config: str | None, typed: dict[str, str | None], plain: bool) -> Any:
     from ledger.model_spec import ModelSpec, load_model_spec
 
     given = [name for name, value in typed.items() if value is not None]
@@ -62,7 +71,7 @@ def _spec(config: str | None, typed: dict[str, int | None], plain: bool) -> Any:
         if value is None:
             missing = name if given else "CONFIG"
             raise InputError(missing, "", "CONFIG, or --layers, --kv-heads and --head-dim together")
-    layers, kv_heads, head_dim = (value or 0 for value in typed.values())
+    layers, kv_heads, head_dim = (whole(name, value) or 0 for name, value in typed.items())
     return ModelSpec.from_fields(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
 
 

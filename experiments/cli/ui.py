@@ -13,19 +13,23 @@ from typing import Annotated
 
 import typer
 
+from experiments.cli.numbers import whole
 from experiments.cli.options import Json
 from experiments.cli.output import DONE, note, print_json
-from ledger.errors import CannotRunError
+from ledger.errors import CannotRunError, InputError
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 
 
 def ui(
-    port: Annotated[int, typer.Option("--port", metavar="N", min=1, max=65535, help="Port on 127.0.0.1.")] = 8501,
+    port_text: Annotated[str, typer.Option("--port", metavar="N", help="Port on 127.0.0.1.")] = "8501",
     as_json: Json = False,
 ) -> int:
     """Start the workbench in the browser."""
+    port = whole("--port", port_text) or 0
+    if not 1 <= port <= 65535:
+        raise InputError("--port", port, "a whole number from 1 to 65535")
     page = Path(__file__).resolve().parents[2] / "app" / "main.py"
     if not page.is_file():
         raise CannotRunError(f"ui: {page} is missing; install the whole checkout")

@@ -1,0 +1,123 @@
+"""An engine without a model: the real scheduler and log around an executor that only moves a virtual clock.
+
+Deterministic and fast, so that load generation, comparisons and jobs are tested apart from the speed of this machine.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from core_engine.config import EngineConfig
+from core_engine.engine import Engine
+from core_engine.plan import StepPlan, StepResult
+
+NS = 1_000_000_000
+
+
+class VirtualClock:
+    """Time that only moves when told."""
+
+    def __init__(self) -> None:
+        self.ns = 5 * NS  # not 0: the record's own 0 is the start of the run
+
+    def now_ns(self) -> int:
+        return self.ns
+
+    def sleep(self, seconds: float) -> None:
+        self.ns += max(1, round(seconds * NS))
+
+
+class ByteTokenizer:
+    """One token a byte."""
+
+    eos_token_ids: tuple[int, ...] = ()
+    vocab_size = 256
+
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return bytes(ids).decode("latin-1")
+
+    def apply_chat_template(self, messages: Sequence[dict[str, str]]) -> list[int]:
+        return self.encode("".join(message["content"] for message in messages))
+
+
+class FakeExecutor:
+    """Takes `base_s` a step and `token_s` a token, times a noise; samples a token that depends on the position."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        config: EngineConfig,
+        *,
+        base_s: float = 0.010,
+        token_s: float = 0.001,
+        noise: Callable[[], float] = lambda: 1.0,
+        logprob: float = -1.0,
+    ) -> None:
+        self.num_blocks = config.kv_memory_mib * 64 // config.block_size
+        self._clock = clock
+        self._base_s, self._token_s, self._noise, self._logprob = base_s, token_s, noise, logprob
+
+    def kv_pool_bytes(self) -> int:
+        return self.num_blocks * 1024
+
+    def activation_peak_bytes(self) -> int:
+        return 1000
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        tokens = sum(row.count for row in plan.rows)
+        self._clock.sleep((self._base_s + self._token_s * tokens) * self._noise())
+        return StepResult(
+            tokens=tuple(65 + row.end % 26 if row.sample else None for row in plan.rows),
+            scores=tuple(tuple(self._logprob for target in row.targets if target >= 0) for row in plan.rows),
+        )
+
+
+def fake_loaded() -> Any:
+    """What an engine asks of a loaded model."""
+    return SimpleNamespace(
+        tokenizer=ByteTokenizer(),
+        spec=SimpleNamespace(vocab_size=256),
+        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
+        weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 4),
+    )
+
+
+class FakeRig:
+    """Stands in for experiments.rig.Rig. `speed` gives an executor's keywords for a configuration."""
+
+    def __init__(
+        self,
+        clock: VirtualClock,
+        *,
+        seed: int = 0,
+        noise: float = 0.0,
+        speed: Callable[[EngineConfig], dict[str, float]] = lambda _: {},
+    ) -> None:
+        self.clock = clock
+        self.made: list[EngineConfig] = []
+        self._random = random.Random(seed)
+        self._noise = noise
+        self._speed = speed
+
+    def engine(self, config: EngineConfig) -> Engine:
+        self.made.append(config)
+        # A run's own level and a step's own jitter, as a real machine has both.
+        level = self._random.lognormvariate(0, self._noise)
+        executor = FakeExecutor(
+            self.clock,
+            config,
+            noise=lambda: level * self._random.lognormvariate(0, self._noise / 4),
+            **self._speed(config),
+        )
+        return Engine(config, fake_loaded(), clock=self.clock, executor=executor)
+
+    def tokenizer(self, config: EngineConfig) -> ByteTokenizer:
+        return ByteTokenizer()

@@ -1,0 +1,235 @@
+"""Comparisons on the engine with a virtual clock: order, verdicts, stopping, cancelling, the JSON's shape."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from core_engine.config import EngineConfig
+from experiments import loadgen
+from experiments.compare import CompareSpec, ComparisonCancelled, parse_vary, run_comparison
+from experiments.statistics import AUTO_LOOKS
+from experiments.store import Store
+from ledger.errors import InputError
+from tests.experiments.fakes import FakeRig, VirtualClock
+
+CURVES = ["ttft_s", "itl_s", "output_tokens_per_s", "cost_per_request", "quality"]
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
+    made = VirtualClock()
+    monkeypatch.setattr(loadgen.time, "sleep", made.sleep)
+    return made
+
+
+def compare(clock: VirtualClock, rig: FakeRig | None = None, **spec: Any) -> dict[str, Any]:
+    store = spec.pop("store", None)
+    hooks = {name: spec.pop(name) for name in ("on_live", "should_cancel") if name in spec}
+    return run_comparison(spec, store, "r0", rig=rig or FakeRig(clock), **hooks)  # type: ignore[arg-type]
+
+
+def verdicts(result: dict[str, Any]) -> dict[str, str]:
+    return {curve["name"]: curve["verdict"] for curve in result["curves"]}
+
+
+def test_continuous_beats_static_on_mixed_lengths(clock: VirtualClock) -> None:
+    result = compare(clock, FakeRig(clock, noise=0.02), variable="batching", values=["static", "continuous"], repeats=5)
+    assert verdicts(result)["output_tokens_per_s"] == "better"
+    assert verdicts(result)["ttft_s"] == "better"
+    assert verdicts(result)["quality"] == "no difference"
+    assert result["quality"]["same_token_ids_share"] == 1.0
+
+
+def test_equal_lengths_at_once_make_no_difference(clock: VirtualClock) -> None:
+    rig = FakeRig(clock, noise=0.02)
+    result = compare(
+        clock, rig, variable="batching", values=["static", "continuous"], workload="equal", repeats="auto"
+    )
+    assert set(verdicts(result).values()) == {"no difference"}
+    assert result["repeats"] in AUTO_LOOKS
+
+
+def test_arms_alternate_abba_with_a_fresh_engine_each(clock: VirtualClock) -> None:
+    rig = FakeRig(clock)
+    compare(clock, rig, variable="batching", values=["static", "continuous"], repeats=4, num_requests=2)
+    warm_up, runs, quality = rig.made[:2], rig.made[2:-2], rig.made[-2:]
+    assert [config.batching[0] for config in warm_up] == ["s", "c"]
+    assert [config.batching[0] for config in runs] == list("sccssccs")
+    assert [config.batching[0] for config in quality] == ["s", "c"]
+
+
+def test_the_json_has_the_contracts_keys(clock: VirtualClock) -> None:
+    result = compare(clock, variable="block_size", values=[16, 32], repeats=2, num_requests=3)
+    assert {"variable", "derived", "arms", "curves", "repeats", "run_id"} <= result.keys()
+    assert [curve["name"] for curve in result["curves"]] == CURVES
+    keys = {"name", "candidate_value", "statistic", "better", "baseline", "candidate", "change_pct", "ci95",
+            "noise_floor_pct", "verdict", "provenance"}  # fmt: skip
+    for curve in result["curves"]:
+        assert keys <= curve.keys()
+        assert curve["candidate_value"] == 32
+    assert [arm["value"] for arm in result["arms"]] == [16, 32]
+    assert result["arms"][0]["metrics"]["ttft_s"]["n"] == 6  # 3 requests, 2 repeats
+    assert result["arms"][0]["metrics"]["quality"] == pytest.approx(0.3679, abs=1e-4)
+    assert "block_size" not in result["held_equal"]
+    json.dumps(result, allow_nan=False)
+
+
+def test_what_the_variable_derives_is_listed_when_it_differs(clock: VirtualClock) -> None:
+    assert compare(clock, variable="block_size", values=[16, 32], repeats=1, num_requests=2)["derived"] == {
+        "num_kv_blocks": [1024, 512]
+    }
+    assert compare(clock, variable="block_size", values=[16, 16], repeats=1, num_requests=2)["derived"] == {}
+
+
+def test_a_less_likely_text_is_worse_quality(clock: VirtualClock) -> None:
+    rig = FakeRig(clock, speed=lambda config: {"logprob": -1.0 if config.block_size == 16 else -1.5})
+    result = compare(clock, rig, variable="block_size", values=[16, 32], repeats=2, num_requests=8)
+    assert verdicts(result)["quality"] == "worse"
+    assert result["quality"]["mean_logprob"] == {"baseline": -1.0, "candidate": -1.5}
+    assert result["quality"]["requests_scored"] == 8
+
+
+def test_auto_stops_at_the_first_look_that_decides(clock: VirtualClock) -> None:
+    rig = FakeRig(clock, speed=lambda config: {"base_s": 0.01 if config.seed == 0 else 0.02}, noise=0.0005)
+    result = compare(clock, rig, variable="seed", values=[0, 1], repeats="auto", num_requests=4)
+    assert result["repeats"] == 3
+    assert result["repeats_asked"] == "auto"
+
+
+def test_auto_ends_at_twenty_when_noise_hides_the_answer(clock: VirtualClock) -> None:
+    rig = FakeRig(clock, noise=0.3)
+    result = compare(clock, rig, variable="seed", values=[0, 0], repeats="auto", num_requests=2, max_tokens_cap=6)
+    assert result["repeats"] == 20
+
+
+def test_same_against_same_is_rarely_called_different(clock: VirtualClock) -> None:
+    """40 comparisons of a value with itself, 3 % noise: at most 4 with any better or worse curve."""
+    different = 0
+    for seed in range(40):
+        rig = FakeRig(clock, seed=seed, noise=0.03)
+        result = compare(clock, rig, variable="batching", values=["continuous"] * 2, repeats=5, num_requests=3,
+                         max_tokens_cap=6)  # fmt: skip
+        assert all(curve["noise_floor_pct"] is not None for curve in result["curves"])
+        different += any(word in ("better", "worse") for word in verdicts(result).values())
+    assert different <= 4
+
+
+def test_cancelling_keeps_the_finished_repeats(clock: VirtualClock, tmp_path: Any) -> None:
+    store = Store(tmp_path / "runs.sqlite3")
+    run_id = store.create_run("compare", {})
+    rig = FakeRig(clock)
+
+    def should_cancel() -> bool:
+        return len(rig.made) > 2 + 5  # two warm-ups, then in the third pair's first run
+
+    with pytest.raises(ComparisonCancelled) as caught:
+        run_comparison({"variable": "seed", "values": [0, 1], "repeats": 9, "num_requests": 2}, store, run_id,
+                       should_cancel=should_cancel, rig=rig)  # fmt: skip
+    result = caught.value.result
+    assert result is not None
+    assert (result["repeats"], result["cancelled"]) == (2, True)
+    assert verdicts(result)["quality"] == "inconclusive"
+    assert len(store.records(run_id)) >= 4
+    json.dumps(result, allow_nan=False)
+
+
+@pytest.mark.parametrize("engines", [0, 1, 2, 4])
+def test_cancelling_before_two_pairs_leaves_no_result(clock: VirtualClock, engines: int) -> None:
+    rig = FakeRig(clock)
+    with pytest.raises(ComparisonCancelled) as caught:
+        compare(clock, rig, variable="seed", values=[0, 1], repeats=3, num_requests=2,
+                should_cancel=lambda: len(rig.made) >= engines)  # fmt: skip
+    assert caught.value.result is None
+
+
+def test_the_live_object_moves_from_loading_to_done(clock: VirtualClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    from experiments import live
+
+    monkeypatch.setattr(live, "INTERVAL_S", 0.0)
+    seen: list[dict[str, Any]] = []
+    compare(clock, variable="batching", values=["static", "continuous"], repeats=2, num_requests=3,
+            on_live=lambda item: seen.append(json.loads(json.dumps(item))))  # fmt: skip
+    phases = [item["phase"] for item in seen]
+    assert list(dict.fromkeys(phases)) == ["loading", "warmup", "running", "quality", "done"]
+    fractions = [item["fraction"] for item in seen]
+    assert fractions == sorted(fractions) and fractions[-1] == 1.0
+    running = [item for item in seen if item["phase"] == "running" and item["snapshot"]]
+    assert {"running", "waiting", "blocks", "requests", "ledger"} <= running[0]["snapshot"].keys()
+    assert len({len(points) for points in running[-1]["series"].values()}) == 1
+    assert running[-1]["previous_series"]["t_s"]
+    assert [row["repeat"] for row in seen[-1]["repeats_so_far"]] == [1, 2]
+    assert None not in seen[-1]["repeats_so_far"][0]["values"]
+
+
+def test_the_live_object_comes_at_most_four_times_a_second() -> None:
+    from types import SimpleNamespace
+
+    from experiments.live import LiveReport
+    from experiments.loadgen import Progress
+
+    now, seen = [0.0], []
+    report = LiveReport(seen.append, arms=1, repeats=1, now=lambda: now[0])
+    report.begin_run(0, 1)
+    snapshot = {"output_tokens": 0, "running": 1, "waiting": 0, "blocks": {"used": 1}, "step_s": 0.01}
+    engine = SimpleNamespace(snapshot=lambda: snapshot)
+    for step in range(1, 1001):
+        now[0] = step / 100
+        report.tick(engine, Progress(step, 1000, round(now[0] * 1e9)))
+    assert 30 <= len(seen) <= 41
+    assert seen[-1]["eta_s"] == pytest.approx(0.0, abs=0.5)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"variable": "nope"}, "variable"),
+        ({"values": ["static"]}, "--vary"),
+        ({"values": ["static", "x"]}, "batching"),
+        ({"settings": {"batching": "static"}}, "--set"),
+        ({"settings": {"threads": -1}}, "threads"),
+        ({"workload": "nope"}, "workload"),
+        ({"repeats": 0}, "repeats"),
+        ({"repeats": "many"}, "repeats"),
+        ({"num_requests": 0}, "num_requests"),
+        ({"rate_rps": 0}, "rate_rps"),
+        ({"rate_rps": float("nan")}, "rate_rps"),
+        ({"workload": "equal", "rate_rps": 1}, "rate_rps"),
+        ({"seed": -1}, "seed"),
+        ({"slo": "ttft=x"}, "slo"),
+        ({"price_per_device_hour": 0}, "price_per_device_hour"),
+        ({"price_per_device_hour": float("inf")}, "price_per_device_hour"),
+        ({"guess_pct": "a lot"}, "guess_pct"),
+        ({"max_tokens_cap": 0}, "max_tokens_cap"),
+        ({"colour": "red"}, "spec"),
+    ],
+)
+def test_a_wrong_spec_names_its_field(change: dict[str, Any], field: str) -> None:
+    with pytest.raises(InputError) as caught:
+        CompareSpec.from_dict({"variable": "batching", "values": ["static", "continuous"], **change})
+    assert caught.value.field == field
+
+
+def test_a_spec_survives_its_json() -> None:
+    spec = CompareSpec.from_dict({"variable": "max_num_seqs", "values": ["2", "4"], "repeats": "auto",
+                                  "settings": {"threads": "1"}, "slo": "ttft_p95=0.5"})  # fmt: skip
+    assert spec.values == (2, 4) and spec.settings == {"threads": 1} and spec.repeats is None
+    assert CompareSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert [config.max_num_seqs for config in spec.configs()] == [2, 4]
+    assert spec.configs()[0] == EngineConfig.from_settings({"max_num_seqs": 2, "threads": 1})
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [[], ["a"], ["batching"], ["batching=static"], ["batching=static,"], ["batching=static,continuous,dynamic"],
+     ["nope=1,2"], ["batching=static,continuous", "seed=1,2"], ["batching=static,continuous,seed=1,2"]],
+)  # fmt: skip
+def test_vary_takes_one_variable_and_two_values(texts: list[str]) -> None:
+    with pytest.raises(InputError):
+        parse_vary(texts)
+
+
+def test_vary_may_name_the_same_value_twice() -> None:
+    assert parse_vary(["batching=continuous,continuous"]) == ("batching", ["continuous", "continuous"])
