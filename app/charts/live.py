@@ -187,10 +187,10 @@ def _rate_labels(
             point = rows[-1]
             late = point["t"] > 0.5 * ends[0]
             text = {**point, "text": words[key].format(name=name)}
-            place = {"align": "right" if late else "left", "dx": 0 if late else 7, "dy": dy}
+            place: dict[str, Any] = {"align": "right" if late else "left", "dx": 0 if late else 7, "dy": dy}
             chart = alt.Chart(data([text])).encode(x=channels[0], y=channels[1], text="text:N")
-            colours = {"color": arm_colour(mode, arm, "text"), "fontWeight": 600, "fontSize": 12}
-            halo = {"stroke": TOKENS[mode]["card"], "strokeWidth": 4, "strokeJoin": "round"}
+            colours: dict[str, Any] = {"color": arm_colour(mode, arm, "text"), "fontWeight": 600, "fontSize": 12}
+            halo: dict[str, Any] = {"stroke": TOKENS[mode]["card"], "strokeWidth": 4, "strokeJoin": "round"}
             layers += [chart.mark_text(**place, **colours, **halo), chart.mark_text(**place, **colours)]
     return layers
 
