@@ -59,7 +59,7 @@ def number(value: float | None, digits: int = 3, unit: str = "") -> str:
     """`value` to `digits` significant digits (never fewer than its integer part has), with its unit; "–" for None."""
     if value is None or not math.isfinite(value):
         return NOTHING
-    size = math.floor(math.log10(abs(value))) if value else 0
+    size = int(f"{value:.{digits - 1}e}".partition("e")[2])  # after rounding: 9.996 is 10.0
     decimals = max(0, digits - 1 - size) if value else 0
     return _with_unit(f"{value:,.{min(decimals, 12)}f}", unit)
 
@@ -105,7 +105,8 @@ def text_px(text: str, size: float = 12.5) -> float:
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """At most `most` + 1 round numbers that enclose [low, high]."""
-    span = (high - low) or 1.0
+    high = high if high > low else low + 1
+    span = high - low
     power = 10.0 ** math.floor(math.log10(span / most))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10, 20) if span / (power * factor) <= most)
     first, last = math.floor(low / step + 1e-9), math.ceil(high / step - 1e-9)
@@ -147,7 +148,7 @@ def legend(swatches: Sequence[Swatch], height: float) -> alt.Chart:
         return alt.Scale(domain=labels, range=values)
 
     return (
-        alt.Chart(data([{"entry": labels[0], "y": 0}]))
+        alt.Chart(data([{"entry": label, "y": 0} for label in labels[:1]]))
         .mark_point(opacity=0)
         .encode(
             y=px("y", height),

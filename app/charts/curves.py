@@ -30,6 +30,7 @@ from app.theme import TOKENS
 CARD_HEIGHT = 76
 STRIP_HEIGHT = 40
 STRIP_END = 4.0  # in doublings
+NARROW = 0.2  # doublings that may be less than 4 px
 GUESS_ROW = 24
 
 
@@ -200,10 +201,11 @@ def _change_marks(
     if low > STRIP_END or high < -STRIP_END:
         return _arrows([low, high], t, shown, x, tips)
     row = {**shown, "start": _inside(low), "end": _inside(high), "top": 6.5, "bottom": 17.5, "fill": t["cand"]}
-    least = {**shown, "start": (row["start"] + row["end"]) / 2}
+    narrow = row["end"] - row["start"] < NARROW
+    least = [{**shown, "start": (row["start"] + row["end"]) / 2}] if narrow else []
     return [
         boxes([row], STRIP_HEIGHT, x, cornerRadius=1).encode(tooltip=tips),
-        alt.Chart(data([least]))
+        alt.Chart(data(least))
         .mark_tick(thickness=4, height=11, color=t["cand"], opacity=1, orient="vertical")
         .encode(x=x, y=y, tooltip=tips),
         *_arrows([low, high], t, shown, x, tips),

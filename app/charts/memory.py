@@ -216,14 +216,14 @@ def _block_layers(
     t: Mapping[str, str],
     words: Mapping[str, str],
 ) -> list[alt.Chart]:
-    gap = 1.2 if lettered else 0.6
+    gap = 1.2 if lettered else 0.5
     span = alt.Scale(domain=[0, columns], range=[0, alt.ExprRef(f"min(width, {columns * step})")], nice=False)
     x = alt.X("start:Q", axis=None, scale=span)
     tips = tooltip(block=words["block"], owner=words["owner"], tokens=words["tokens"], state=words["state"])
     kinds = ["block_full", "block_filling", "block_reserved", "block_free"]
     swatches = [Swatch(words[kind], *(_block_paint(kind, t)[key] for key in ("fill", "stroke"))) for kind in kinds]
     # Half the gap at each side; the outline is drawn inside it.
-    inset = {"xOffset": gap, "yOffset": gap, "x2Offset": -gap, "y2Offset": -gap, "cornerRadius": 2.5 if lettered else 1}
+    inset = {"xOffset": gap, "yOffset": gap, "x2Offset": -gap, "y2Offset": -gap, "cornerRadius": 2.5 if lettered else 0}
     owned = [{**cell, "start": cell["start"] + 0.5, "text": cell["letter"]} for cell in cells if cell["letter"]]
     letter = label(owned, height, x, align="center", fontSize=11.5, fontWeight=600)
     note = [{"text": words["blocks_per_cell"].format(n=group), "y": 8}] if group > 1 else []
@@ -241,7 +241,7 @@ def _block_paint(kind: str, t: Mapping[str, str]) -> dict[str, str]:
         "block_full": {"fill": t["cand"], "stroke": t["cand"], "colour": t["in_fill"]},
         "block_filling": {"fill": t["kv_reserved"], "stroke": t["cand"], "colour": t["text"]},
         "block_reserved": {"fill": t["card"], "stroke": t["cand"], "colour": t["cand"]},
-        "block_free": {"fill": t["card"], "stroke": t["border2"], "colour": t["muted"]},
+        "block_free": {"fill": t["card"], "stroke": t["queue_base"], "colour": t["muted"]},
     }[kind]
 
 
