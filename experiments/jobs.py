@@ -20,6 +20,7 @@ from typing import Any
 
 from experiments.spec import BenchSpec, CompareSpec, parse_repeats
 from experiments.store import Run, Store
+from experiments.threads import worker_environment
 from experiments.worker import live_path, log_path, process_started
 from ledger.errors import CannotRunError, InputError
 
@@ -82,7 +83,7 @@ def _spawn(run_id: str, store: Store) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
-            env={**os.environ, "PYTHONPATH": paths},
+            env={**worker_environment(), "PYTHONPATH": paths},
             start_new_session=True,  # Ctrl-C in the terminal is the command line's to handle, not the worker's
         )
 
