@@ -9,12 +9,14 @@ import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES
 from app.pages import runs, workbench
-from app.state import language, set_address, t
+from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
+from app.theme import TOKENS
 from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
 from ledger.errors import CannotRunError, InputError
 
 STYLE = Path(__file__).parent / "style.css"
+LOGO = Path(__file__).parent / "logo.svg"
 
 
 def sidebar() -> None:
@@ -29,21 +31,22 @@ def sidebar() -> None:
             key="language_choice",
             width="stretch",
         )
+        if chosen == language() != DEFAULT_LANGUAGE:
+            set_address(lang=chosen)  # another page of the navigation drops it
         if chosen and chosen != language():
             st.session_state["language"] = chosen
             set_address(lang=chosen)
             st.rerun()
-        st.markdown(t("nav.device"))
-        st.caption(t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0)))
-        st.caption(t("nav.assumed_price"))
-        st.caption(version())
+        device = t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0))
+        lines = [f"{t('nav.device')}: {device}", t("nav.assumed_price"), t("nav.version", version=version())]
+        st.caption("  \n".join(lines))
 
 
 def main() -> None:
     """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
     st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
     st.html(STYLE)
-    st.logo(str(Path(__file__).parent / "logo.svg"), size="large")
+    st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
     pages = {
         t("nav.experiment"): [
             st.Page(

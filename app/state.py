@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import altair as alt
 import streamlit as st
 
-from app.i18n import catalogue, translate
+from app.i18n import LANGUAGE_NAMES, catalogue, translate
 from experiments.store import Store
 
 DEFAULT_LANGUAGE = "en"
@@ -21,8 +22,10 @@ def store() -> Store:
 
 def language() -> str:
     """The chosen language: the address first, so that a link shows the same page to everyone."""
-    lang = st.query_params.get("lang", st.session_state.get("language", DEFAULT_LANGUAGE))
-    return lang if lang in ("en", "zh") else DEFAULT_LANGUAGE
+    asked = st.query_params.get("lang")
+    if asked in LANGUAGE_NAMES:
+        st.session_state["language"] = asked
+    return st.session_state.get("language", DEFAULT_LANGUAGE)
 
 
 def t(key: str, **values: object) -> str:
@@ -52,6 +55,11 @@ def set_address(**values: Any) -> None:
             st.query_params[name] = str(value)
 
 
+def draw(chart: alt.LayerChart, description: str) -> None:
+    """Show a chart across its container, with a description for readers who cannot see it."""
+    st.altair_chart(chart, theme=None, width="stretch", alt=description)
+
+
 def badge(provenance: str) -> str:
     """The label of a figure's origin, as markdown."""
     mark, colour = {"measured": ("●", "gray"), "computed": ("=", "gray"), "simulated": ("◌", "violet")}[provenance]
@@ -60,6 +68,6 @@ def badge(provenance: str) -> str:
 
 def heading(text: str, provenance: str, caption: str = "") -> None:
     """A section's title with its badge, and a caption below."""
-    st.markdown(f"### {text} {badge(provenance)}")
+    st.markdown(f"## {text} {badge(provenance)}")
     if caption:
         st.caption(caption)

@@ -102,7 +102,7 @@ def _arm_row(
         "text": number(value, digits, unit),
         "shown": exact(value, unit),
         "ends": interval(ends, unit),
-        "pairs": number(curve["pairs"]),
+        "pairs": exact(curve["pairs"]),
         "label": words[curve["provenance"]],
         "fill": arm_colour(mode, bool(arm)),
         "strong": arm_colour(mode, bool(arm), "strong"),
@@ -148,7 +148,7 @@ def change_strip(curve: Mapping[str, Any], mode: str, words: Mapping[str, str]) 
         "change": percent(curve["change_pct"], 2),
         "ends": interval(curve["ci95"], "%"),
         "floor": number(curve["noise_floor_pct"], 3, "%"),
-        "pairs": number(curve["pairs"]),
+        "pairs": exact(curve["pairs"]),
         "y": 12,
     }
     axis = [{"start": -STRIP_END, "end": STRIP_END, "y": 12}]

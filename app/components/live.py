@@ -1,4 +1,4 @@
-"""The live strip of a running comparison, redrawn once a second in a fragment of its own: more often would disturb what is measured."""
+"""The live strip of a running comparison: a fragment of its own, redrawn once a second (more would disturb the run)."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import streamlit as st
 
 from app.charts import block_map, ledger_chart, progress_chart, rate_chart
 from app.components.picker import guess_text
-from app.state import heading, mode, store, t, words
+from app.state import badge, draw, heading, mode, store, t, words
 from experiments import jobs
 from experiments.report.charts import ledger_accounts
-from experiments.report.words import number, signed_percent
+from experiments.report.words import curve_value, number, signed_percent
 from experiments.store import Run
 
 
@@ -50,14 +50,15 @@ def live_panel(run_id: str) -> None:
 def _progress(run: Run, live: dict[str, Any] | None) -> None:
     with st.container(border=True):
         if live is None:
-            st.markdown(f"### {t('live.queued') if run.state == 'queued' else t('live.loading')}")
+            st.markdown(f"## {t('live.queued') if run.state == 'queued' else t('live.loading')}")
             return
         value = run.spec["values"][live["arm"]]
-        left, right = st.columns([3, 1.4], vertical_alignment="bottom")
-        left.markdown(f"### {_phase(live, value)}")
-        right.markdown(_time_left(live))
+        left, right = st.columns([3, 1.4], vertical_alignment="center")
+        left.markdown(f"## {_phase(live, value)}")
+        with right, st.container(key="time_left"):
+            st.markdown(_time_left(live))
         names = (str(run.spec["values"][0]), str(run.spec["values"][1]))
-        st.altair_chart(progress_chart(live, names, mode(), words("chart.")), theme=None, width="stretch")
+        draw(progress_chart(live, names, mode(), words("chart.")), t("alt.progress"))
         guess = guess_text(run.spec.get("guess_pct"))
         st.caption(t("live.guess_locked", guess=guess) if guess else t("live.keeps"))
 
@@ -85,28 +86,25 @@ def duration(seconds: float) -> str:
 
 def _gauges(live: dict[str, Any]) -> None:
     now, series = live["snapshot"], live["series"]
-    rates = series["output_tokens_per_s"]
-    step_ms = [None if step is None else 1000 * step for step in series["step_s"]]
+    rates, steps_s = series["output_tokens_per_s"], series["step_s"]
+    total = t("live.of", n=now["blocks"]["total"])
     gauges = [
-        ("live.output", f"{number(rates[-1]) if rates else '–'} {t('live.tokens_s')}", rates),
+        ("live.output", number(rates[-1] if rates else None), rates),
         ("live.running", f"{now['running']} {t('live.of', n=now['max_num_seqs'])}", series["running"]),
         ("live.waiting", str(now["waiting"]), series["waiting"]),
-        (
-            "live.kv_blocks",
-            f"{now['blocks']['used']} {t('live.of', n=now['blocks']['total'])}",
-            series["kv_used_blocks"],
-        ),
-        ("live.step", f"{number(step_ms[-1] if step_ms else None)} ms", step_ms),
+        ("live.kv_blocks", f"{now['blocks']['used']} {total}", series["kv_used_blocks"]),
+        ("live.step", curve_value("itl_s", steps_s[-1] if steps_s else None), steps_s),
     ]
     with st.grid(5, min_column_width=165):
         for key, value, points in gauges:
             drawn = [point for point in points if point is not None]
             st.metric(
-                f"{t(key)} · {t('measured')}",
+                f"{t(key)} {badge('measured')}",
                 value,
                 border=True,
                 chart_data=drawn if len(drawn) > 1 else None,
                 chart_type="area",
+                delta_color="blue" if live["arm"] else "gray",
             )
 
 
@@ -115,7 +113,7 @@ def _blocks(blocks: dict[str, Any]) -> None:
         "live.block_caption", total=blocks["total"], size=blocks["block_size"], used=blocks["used"], free=blocks["free"]
     )
     heading(t("live.block_map"), "measured", caption)
-    st.altair_chart(block_map(blocks, request_letter, mode(), words("chart.")), theme=None, width="stretch")
+    draw(block_map(blocks, request_letter, mode(), words("chart.")), t("alt.block_map"))
 
 
 def _rates(live: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -124,22 +122,34 @@ def _rates(live: dict[str, Any], names: tuple[str, ...]) -> None:
     chart = rate_chart(
         live["series"], live["previous_series"], (names[arm], names[1 - arm]), arm == 1, mode(), words("chart.")
     )
-    st.altair_chart(chart, theme=None, width="stretch")
+    draw(chart, t("alt.rate"))
 
 
 def _requests(snapshot: dict[str, Any]) -> None:
-    heading(t("live.requests"), "measured")
+    seated = [request for request in snapshot["requests"] if request["state"] != "waiting"]
+    waiting = [request for request in snapshot["requests"] if request["state"] == "waiting"]
+    held = sum(request["state"] == "held" for request in seated)
+    heading(t("live.requests"), "measured", t("live.requests_caption", running=len(seated) - held, held=held))
+    longest = max((request["max_tokens"] for request in seated), default=1)
+    answer = st.column_config.ProgressColumn(t("live.answer"), format="%d", min_value=0, max_value=longest)
+    columns: dict[str, Any] = {t("live.answer"): answer, t("live.blocks"): st.column_config.Column(width=52)}
     rows = [
         {
-            t("live.request"): f"{request_letter(request['letter'])} {request['id']}",
-            t("live.state"): t(f"live.state_{request['state']}"),
-            t("live.answer"): request["output_tokens"] / request["max_tokens"],
+            t("live.request"): f"{request_letter(request['letter'])} {request['id']}{_held_mark(request)}",
+            t("live.prompt"): request["prompt_tokens"],
+            t("live.answer"): request["output_tokens"],
             t("live.blocks"): request["blocks"],
         }
-        for request in snapshot["requests"]
+        for request in seated
     ]
-    column = st.column_config.ProgressColumn(t("live.answer"), format="percent", min_value=0, max_value=1)
-    st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={t("live.answer"): column}, height=420)
+    st.dataframe(pd.DataFrame(rows), hide_index=True, column_config=columns, alt=t("live.requests"))
+    if waiting:
+        st.markdown(f"**{t('live.waiting_by_arrival')}** :gray[{t('live.prompt_tokens')}]")
+        st.markdown(" ".join(f":gray-badge[{request['id']} **{request['prompt_tokens']}**]" for request in waiting))
+
+
+def _held_mark(request: dict[str, Any]) -> str:
+    return f" ({t('live.state_held')})" if request["state"] == "held" else ""
 
 
 def _ledger(live: dict[str, Any], names: tuple[str, ...]) -> None:
@@ -152,7 +162,7 @@ def _ledger(live: dict[str, Any], names: tuple[str, ...]) -> None:
         "segments": [{"account": name, "bytes": size} for name, size in accounts.items() if size is not None],
         "predicted_boundaries": [],
     }
-    st.altair_chart(ledger_chart([row], mode(), words("chart.")), theme=None, width="stretch")
+    draw(ledger_chart([row], mode(), words("chart.")), t("alt.ledger"))
 
 
 def _repeats(live: dict[str, Any], names: tuple[str, ...]) -> None:

@@ -108,18 +108,18 @@ def _workload_label(name: str) -> str:
 def _held_equal(current: dict[str, Any], active: bool) -> None:
     held = [entry for entry in VARIABLES.values() if entry.name != current["variable"]]
     shown = [entry for entry in held if entry.name in SHOWN_SETTINGS or entry.name in current["settings"]]
-    summary = ", ".join(f"{t(f'var.{entry.name}')} {_held_value(current, entry)}" for entry in shown)
-    title = t("picker.held_title", settings=summary, more=len(held) - len(shown))
+    chips = " ".join(f":gray-badge[{t(f'var.{entry.name}')} **{_held_text(current, entry)}**]" for entry in shown)
+    title = t("picker.held_title", settings=chips, more=len(held) - len(shown))
     with st.expander(title, icon=":material/lock:", type="compact"):
         st.caption(t("picker.held_help"))
         with st.container(horizontal=True):
             for entry in held:
-                with st.popover(f"{t(f'var.{entry.name}')} **{_held_value(current, entry)}**", disabled=active):
+                with st.popover(f"{t(f'var.{entry.name}')} **{_held_text(current, entry)}**", disabled=active):
                     _held_popover(current, entry)
 
 
 def _held_popover(current: dict[str, Any], entry: Variable) -> None:
-    st.caption(entry.help)
+    st.caption(f"`{entry.name}`  \n{t(f'help.{entry.name}')}")
     key = f"held-{entry.name}-{drafts.version()}"
     value = value_input(entry, t("picker.set_both"), _held_value(current, entry), key)
     st.caption(t("picker.default", value=entry.default))
@@ -141,6 +141,11 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
 
 def _held_value(current: dict[str, Any], entry: Variable) -> Value:
     return current["settings"].get(entry.name, entry.default)
+
+
+def _held_text(current: dict[str, Any], entry: Variable) -> str:
+    unit = t(f"unit.{entry.unit}") if entry.unit else ""
+    return f"{_held_value(current, entry)} {unit}".strip()
 
 
 def _guess_and_repeats(current: dict[str, Any]) -> None:

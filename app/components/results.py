@@ -9,7 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
-from app.state import badge, heading, language, mode, t, words
+from app.state import badge, draw, heading, language, mode, t, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
@@ -55,7 +55,7 @@ def verdict(result: Mapping[str, Any]) -> None:
         with right:
             st.markdown(f"**{t('result.guess_title')}**")
             chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
-            st.altair_chart(chart, theme=None, width="stretch")
+            draw(chart, t("alt.guess"))
     if result["warnings"]:
         st.warning("\n".join([f"**{t('result.warnings')}**", *(f"- {_escape(text)}" for text in result["warnings"])]))
 
@@ -71,7 +71,7 @@ def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """The five curves as small multiples, with table and CSV once for all of them."""
-    st.markdown(f"### {t('five_curves')}")
+    st.markdown(f"## {t('five_curves')}")
     st.caption(t("five_caption"))
     _table_and_csv(pd.DataFrame([_curve_row(curve) for curve in ordered_curves(result)]), "curves")
     with st.grid(5, min_column_width=190, border=True):
@@ -94,8 +94,8 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
     if curve["baseline"] is None:
         return
     texts = words("chart.")
-    st.altair_chart(curve_card(dict(curve), names, mode(), texts, scale=scale), theme=None, width="stretch")
-    st.altair_chart(change_strip(dict(curve), mode(), texts), theme=None, width="stretch")
+    draw(curve_card(dict(curve), names, mode(), texts, scale=scale), t("alt.curve", curve=t(curve["name"])))
+    draw(change_strip(dict(curve), mode(), texts), t("alt.change", curve=t(curve["name"])))
     share = (result.get("quality") or {}).get("same_token_ids_share")
     if curve["name"] == "quality" and share is not None:
         st.caption(t("result.same_ids", share=percent(100 * share)))
@@ -153,7 +153,7 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
             [{"": row["name"], **{t(f"chart.{s['account']}"): s["bytes"] for s in row["segments"]}} for row in rows]
         )
         _table_and_csv(frame, "memory")
-        st.altair_chart(ledger_chart(rows, mode(), words("chart.")), theme=None, width="stretch")
+        draw(ledger_chart(rows, mode(), words("chart.")), t("alt.ledger"))
         with st.expander(t("result.how_accounts")):
             for arm, name in zip(arms, names, strict=True):
                 st.markdown(f"**{name}** {badge('computed')}")
@@ -194,7 +194,7 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
         ]
         frame = pd.DataFrame([{"arm": arm["name"], **segment} for arm in arms for segment in arm["segments"]])
         _table_and_csv(frame, "timeline")
-        st.altair_chart(timeline_chart(arms, mode(), words("chart.")), theme=None, width="stretch")
+        draw(timeline_chart(arms, mode(), words("chart.")), t("alt.timeline"))
 
 
 def explanation(result: Mapping[str, Any]) -> None:
@@ -202,7 +202,7 @@ def explanation(result: Mapping[str, Any]) -> None:
     name = result["variable"]
     for column, kind in zip(st.columns(2, border=True), ("why", "trap"), strict=True):
         with column:
-            st.markdown(f"### {t(f'result.{kind}')}")
+            st.markdown(f"## {t(f'result.{kind}')}")
             st.markdown(t(f"{kind}.{name}"))
     if result["derived"]:
         st.caption(

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import streamlit as st
 
 from app.state import language, store, t
 from experiments import jobs
-from experiments.report import headline
+from experiments.report import comparison_html, headline
 from experiments.store import Run
 from ledger.errors import InputError
 
 
 def page() -> None:
     """Draw the list, newest first."""
-    st.title(t("runs.title"))
+    st.title(t("runs.title"), anchor=False)
     st.caption(t("runs.caption"))
+    error = st.session_state.pop("runs_error", None)
+    if error:
+        st.error(t("runs.not_deleted", error=error))
     listed = store().list_runs(limit=200)
     if not listed:
         st.markdown(t("runs.empty"))
@@ -30,10 +34,34 @@ def _row(run: Run) -> None:
         if run.kind == "compare":
             address = {"run": run.id, "lang": language()}
             st.page_link(_workbench(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+        if run.kind == "compare" and run.result is not None:
+            _export(run)
         if run.state not in jobs.ACTIVE:
             with st.popover(t("runs.delete"), type="tertiary", icon=":material/delete:"):
                 st.markdown(t("runs.delete_sure", id=run.id))
                 st.button(t("runs.delete"), key=f"delete-{run.id}", on_click=_delete, args=(run.id,))
+
+
+def _export(run: Run) -> None:
+    """Report and JSON of one run; the files are made when asked for."""
+    lang, of_runs = language(), store()
+    with st.popover(t("runs.export"), type="tertiary", icon=":material/download:"):
+        st.download_button(
+            t("result.report"),
+            lambda: comparison_html(run, of_runs.records(run.id), lang),
+            f"trilemma-{run.id}.html",
+            "text/html",
+            key=f"html-{run.id}",
+            on_click="ignore",
+        )
+        st.download_button(
+            t("result.json"),
+            json.dumps(run.result, indent=1, ensure_ascii=False),
+            f"trilemma-{run.id}.json",
+            "application/json",
+            key=f"json-{run.id}",
+            on_click="ignore",
+        )
 
 
 def _workbench() -> Any:

@@ -46,7 +46,7 @@ def page() -> None:
 
 def _shown_run() -> Run | None:
     """The run that the address names; its spec fills the picker the first time it is shown."""
-    run_id = st.query_params.get("run")
+    run_id = st.query_params.get("run") or _run_to_come_back_to()
     if not run_id:
         return None
     try:
@@ -54,20 +54,36 @@ def _shown_run() -> Run | None:
     except InputError:
         st.warning(t("page.unknown_run", id=run_id))
         set_address(run=None)
+        st.session_state.pop("loaded_run", None)
         return None
     if run.kind != "compare":
         return None
+    set_address(run=run.id)
     if st.session_state.get("loaded_run") != run.id:
         st.session_state["loaded_run"] = run.id
         drafts.load(run.spec)
     return run
 
 
+def _run_to_come_back_to() -> str | None:
+    """With nothing in the address: this session's run, else the one that is running now, whoever started it."""
+    if "variable" in st.query_params:
+        return None
+    active = (run.id for run in store().list_runs(kind="compare") if run.state in jobs.ACTIVE)
+    return st.session_state.get("loaded_run") or next(active, None)
+
+
 def _title(run: Run | None) -> None:
     spec = run.spec if run is not None else drafts.draft()
     baseline, candidate = spec["values"]
-    key = "page.question_batching" if spec["variable"] == "batching" and baseline != candidate else "page.question"
-    st.title(t(key, variable=t(f"var.{spec['variable']}"), baseline=baseline, candidate=candidate))
+    if baseline == candidate:
+        question = t("page.question_same", variable=t(f"var.{spec['variable']}"), value=baseline)
+    elif spec["variable"] == "batching":
+        values = {"baseline": t(f"value.{baseline}"), "candidate": t(f"value.{candidate}")}
+        question = t("page.question_batching", **values)
+    else:
+        question = t("page.question", variable=t(f"var.{spec['variable']}"), baseline=baseline, candidate=candidate)
+    st.title(question, anchor=False)
     left, right = st.columns([4, 1], vertical_alignment="center")
     right.caption(t("page.run_id", id=run.id) if run is not None else "", text_alignment="right")
     if run is None:
