@@ -152,6 +152,7 @@ def test_card_scales_values_and_writes_units() -> None:
     assert {"12.4 ms", "34.3 ms", *NAMES} <= set(texts(chart))
     assert rows(chart, "shown")[0]["ends"] == "[12, 13] ms"
     assert rows(chart, "shown")[0]["label"] == "<measured>"
+    assert rows(chart, "shown")[0]["pairs"] == "5"
     money = charts.curve_card(curve(baseline=0.132), NAMES, "light", WORDS, unit="$")
     assert "$0.132" in texts(money)
 
