@@ -8,10 +8,9 @@ from pathlib import Path
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES
-from app.pages import runs, workbench
+from app.navigation import runs_page, workbench_page
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
 from app.theme import TOKENS
-from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
 from ledger.errors import CannotRunError, InputError
 
@@ -21,6 +20,8 @@ LOGO = Path(__file__).parent / "logo.svg"
 
 def sidebar() -> None:
     """Language and device, under the navigation."""
+    from core_engine.environment import cpu_name, resolve_threads  # slow to import; the navigation need not wait
+
     with st.sidebar:
         chosen = st.segmented_control(
             t("nav.language"),
@@ -47,15 +48,7 @@ def main() -> None:
     st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
     st.html(STYLE)
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
-    pages = {
-        t("nav.experiment"): [
-            st.Page(
-                workbench.page, title=t("nav.workbench"), icon=":material/science:", url_path="workbench", default=True
-            )
-        ],
-        t("nav.decide"): [st.Page(runs.page, title=t("nav.runs"), icon=":material/list:", url_path="runs")],
-    }
-    chosen = st.navigation(pages)
+    chosen = st.navigation({t("nav.experiment"): [workbench_page()], t("nav.decide"): [runs_page()]})
     sidebar()
     try:
         chosen.run()

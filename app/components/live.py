@@ -8,11 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import block_map, ledger_chart, progress_chart, rate_chart
+from app.components.arms import arm_names
 from app.components.picker import guess_text
 from app.state import badge, draw, heading, mode, store, t, words
 from experiments import jobs
 from experiments.report.charts import ledger_accounts
-from experiments.report.words import curve_value, number, signed_percent
+from experiments.report.words import curve_value, number
 from experiments.store import Run
 
 
@@ -32,15 +33,19 @@ def live_panel(run_id: str) -> None:
     _progress(run, live)
     if live is None or live["snapshot"] is None:
         return
-    names = tuple(str(value) for value in run.spec["values"])
+    names = arm_names(run.spec["values"])
+    if live["phase"] != "running":
+        with st.container(border=True):
+            _repeats(live, names)
+        return
     _gauges(live)
-    wide, narrow = st.columns([2, 1])
+    wide, narrow = st.columns([1.8, 1])
     with wide, st.container(border=True):
         _blocks(live["snapshot"]["blocks"])
         _rates(live, names)
     with narrow, st.container(border=True):
         _requests(live["snapshot"])
-    wide, narrow = st.columns([2, 1])
+    wide, narrow = st.columns([1.8, 1])
     with wide, st.container(border=True):
         _ledger(live, names)
     with narrow, st.container(border=True):
@@ -57,8 +62,7 @@ def _progress(run: Run, live: dict[str, Any] | None) -> None:
         left.markdown(f"## {_phase(live, value)}")
         with right, st.container(key="time_left"):
             st.markdown(_time_left(live))
-        names = (str(run.spec["values"][0]), str(run.spec["values"][1]))
-        draw(progress_chart(live, names, mode(), words("chart.")), t("alt.progress"))
+        draw(progress_chart(live, arm_names(run.spec["values"]), mode(), words("chart.")), t("alt.progress"))
         guess = guess_text(run.spec.get("guess_pct"))
         st.caption(t("live.guess_locked", guess=guess) if guess else t("live.keeps"))
 
@@ -131,8 +135,13 @@ def _requests(snapshot: dict[str, Any]) -> None:
     held = sum(request["state"] == "held" for request in seated)
     heading(t("live.requests"), "measured", t("live.requests_caption", running=len(seated) - held, held=held))
     longest = max((request["max_tokens"] for request in seated), default=1)
-    answer = st.column_config.ProgressColumn(t("live.answer"), format="%d", min_value=0, max_value=longest)
-    columns: dict[str, Any] = {t("live.answer"): answer, t("live.blocks"): st.column_config.Column(width=52)}
+    answer = st.column_config.ProgressColumn(t("live.answer"), format="%d", min_value=0, max_value=longest, width=100)
+    columns: dict[str, Any] = {
+        t("live.request"): st.column_config.Column(width=92),
+        t("live.prompt"): st.column_config.Column(width=52),
+        t("live.answer"): answer,
+        t("live.blocks"): st.column_config.Column(width=52),
+    }
     rows = [
         {
             t("live.request"): f"{request_letter(request['letter'])} {request['id']}{_held_mark(request)}",
@@ -170,9 +179,8 @@ def _repeats(live: dict[str, Any], names: tuple[str, ...]) -> None:
     rows = [
         {
             t("live.col_repeat"): str(item["repeat"]),
-            f"1 {names[0]}": number(item["values"][0]),
-            f"2 {names[1]}": number(item["values"][1]),
-            t("col_change"): signed_percent(item["change_pct"]) if item.get("change_pct") is not None else "–",
+            names[0]: number(item["values"][0]),
+            names[1]: number(item["values"][1]),
         }
         for item in live["repeats_so_far"]
     ]

@@ -93,16 +93,18 @@ def _workload(current: dict[str, Any], active: bool) -> None:
         t("picker.workload"),
         names,
         index=names.index(current["workload"]),
-        format_func=_workload_label,
+        format_func=lambda name: _workload_label(name, current),
         disabled=active,
         key=f"workload-{drafts.version()}",
     )
 
 
-def _workload_label(name: str) -> str:
+def _workload_label(name: str, current: dict[str, Any]) -> str:
     spec = WORKLOADS[name]
-    key = "picker.burst" if spec.rate_rps is None else "picker.rate"
-    return f"{t(f'workload.{name}')} · {t(key, count=spec.num_requests, rate=f'{spec.rate_rps or 0:g}')}"
+    count = current["num_requests"] or spec.num_requests
+    rate_rps = current["rate_rps"] or spec.rate_rps
+    key = "picker.burst" if rate_rps is None else "picker.rate"
+    return f"{t(f'workload.{name}')} · {t(key, count=count, rate=f'{rate_rps or 0:g}')}"
 
 
 def _held_equal(current: dict[str, Any], active: bool) -> None:

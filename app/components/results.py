@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
+from app.components.arms import arm_names
 from app.state import badge, draw, heading, language, mode, t, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.report import headline, verdict_sentence
@@ -25,19 +26,13 @@ HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "
 def results(run: Run, records: Sequence[StoredRecord]) -> None:
     """Draw everything below the picker for a run that has a result."""
     result = run.result or {}
-    names = arm_names(result)
+    names = arm_names([arm["value"] for arm in result["arms"]])
     verdict(result)
     curves(result, names)
     memory(result, names)
     timeline(records, names)
     explanation(result)
     figures(result, names)
-
-
-def arm_names(result: Mapping[str, Any]) -> tuple[str, str]:
-    """The values of both arms as text, told apart in an A/A comparison."""
-    first, second = (str(arm["value"]) for arm in result["arms"])
-    return (first, second) if first != second else (f"{first} (A)", f"{second} (B)")
 
 
 def verdict(result: Mapping[str, Any]) -> None:
@@ -140,7 +135,7 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     arms = [arm_memory(result, arm) for arm in (0, 1)]
     with st.container(border=True):
         heading(t("memory"), "measured", t("result.memory_caption"))
-        rows = [
+        rows: list[dict[str, Any]] = [
             {
                 "name": name,
                 "is_candidate": place == 1,
@@ -184,7 +179,7 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
         return
     with st.container(border=True):
         heading(t("timeline"), "measured", t("timeline_caption", repeat=first[0].repeat))
-        arms = [
+        arms: list[dict[str, Any]] = [
             {
                 "name": names[arm],
                 "segments": request_segments(first[arm].record),
@@ -222,8 +217,8 @@ def figures(result: Mapping[str, Any], names: tuple[str, str]) -> None:
                 [
                     {
                         t("result.metric"): key,
-                        f"1 {names[0]}": _cell(flat[0][key]),
-                        f"2 {names[1]}": _cell(flat[1].get(key)),
+                        names[0]: _cell(flat[0][key]),
+                        names[1]: _cell(flat[1].get(key)),
                     }
                     for key in keys
                 ]

@@ -7,6 +7,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.navigation import workbench_page
 from app.state import language, store, t
 from experiments import jobs
 from experiments.report import comparison_html, headline
@@ -33,7 +34,7 @@ def _row(run: Run) -> None:
         st.markdown(f"**{_what(run.kind, run.spec)}**  \n{_how_it_went(run)}", width="stretch")
         if run.kind == "compare":
             address = {"run": run.id, "lang": language()}
-            st.page_link(_workbench(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+            st.page_link(workbench_page(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
         if run.kind == "compare" and run.result is not None:
             _export(run)
         if run.state not in jobs.ACTIVE:
@@ -62,12 +63,6 @@ def _export(run: Run) -> None:
             key=f"json-{run.id}",
             on_click="ignore",
         )
-
-
-def _workbench() -> Any:
-    from app.pages import workbench
-
-    return st.Page(workbench.page, url_path="workbench", default=True)
 
 
 def _what(kind: str, spec: dict[str, Any]) -> str:
