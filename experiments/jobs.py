@@ -25,6 +25,7 @@ from experiments.worker import live_path, log_path, process_started
 from ledger.errors import CannotRunError, InputError
 
 ENDED = "the engine process ended"
+CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
 # A run without a process for this long was never started: its starter died in between.
 START_GRACE_S = 60.0
@@ -138,9 +139,11 @@ def _how_it_ended(run: Run, store: Store) -> str:
     if code < 0:
         with suppress(ValueError):
             return f"{ENDED} ({signal.Signals(-code).name})"
-    last = _last_line(log_path(store, run.id))
-    # With 2 and 3 the worker has printed the one line that it could not store.
-    return last if code in (2, 3) and last else f"{ENDED} (exit code {code})"
+    if code == CANNOT_STORE:
+        # It ended in order but could not say so in the store; its log has the reason unless the disk was full.
+        reason = _last_line(log_path(store, run.id))
+        return reason or f"{ENDED}: {store.path.parent} can't be written (is the disk full?)"
+    return f"{ENDED} (exit code {code})"
 
 
 def _last_line(path: Path) -> str:

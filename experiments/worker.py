@@ -191,12 +191,18 @@ def _run_to_end(run: Run, store: Store, execute: Execute, check: CancelCheck) ->
         return end("failed", 2, error=str(error))
     except (CannotRunError, MemoryError) as error:
         line = str(error) if isinstance(error, CannotRunError) else "memory: the machine has too little for this run"
-        print(line, file=sys.stderr)  # the store may be what failed; then the log still has the line
+        _log(line)  # the store may be what failed; then the log still has the line
         return end("failed", 3, error=line)
     except Exception as error:
-        traceback.print_exc()
+        _log(traceback.format_exc())
         where = log_path(store, run.id)
         return end("failed", 1, error=f"a fault of ours: {type(error).__name__}: {error}; log: {where}")
+
+
+def _log(text: str) -> None:
+    """Write to stderr, which is the log file. On a full disk that fails too, and the exit code must still be right."""
+    with suppress(OSError):
+        print(text, file=sys.stderr, flush=True)
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -208,7 +214,7 @@ def main(argv: list[str] | None = None) -> int:
     try:
         return work(options.run_id, Store(options.store))
     except (InputError, CannotRunError) as error:
-        print(error, file=sys.stderr)
+        _log(str(error))
         return 2 if isinstance(error, InputError) else 3
 
 

@@ -23,15 +23,13 @@ def list_claims(context: typer.Context, as_json: Json = False) -> None:
     if as_json:
         print_json({"claims": [claim.to_json() for claim in claims]})
         return
-    from rich.console import Console
-
-    from experiments.cli.tables import plain_table
+    from experiments.cli.tables import console, plain_table
 
     table = plain_table("id", "kind", "state", "claim")
     table.columns[-1].justify = "left"
     for claim in claims:
         table.add_row(claim.id, claim.kind, claim.state, claim.statement)
-    Console().print(table)
+    console().print(table)
 
 
 @app.command("run")

@@ -76,9 +76,7 @@ def _spec(config: str | None, typed: dict[str, str | None], plain: bool) -> Any:
 
 
 def _print(report: dict[str, Any]) -> None:
-    from rich.console import Console
-
-    from experiments.cli.tables import plain_table
+    from experiments.cli.tables import console, plain_table
 
     table = plain_table("KV cache", "bytes", "GiB")
     rows = {
@@ -90,6 +88,6 @@ def _print(report: dict[str, Any]) -> None:
     }
     for label, size in rows.items():
         table.add_row(label, f"{size:,}", f"{size / 1024**3:,.3f}")
-    console = Console(soft_wrap=True)
-    console.print(table)
-    console.print(f"{report['formula']}  ({report['provenance']})", highlight=False)
+    out = console()
+    out.print(table)
+    out.print(f"{report['formula']}  ({report['provenance']})", highlight=False)

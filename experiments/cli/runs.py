@@ -31,14 +31,12 @@ def list_runs(
     if as_json:
         print_json({"runs": [_brief(run) for run in runs]})
         return
-    from rich.console import Console
-
-    from experiments.cli.tables import plain_table
+    from experiments.cli.tables import console, plain_table
 
     table = plain_table("id", "created", "kind", "state", "what")
     for run in runs:
         table.add_row(run.id, run.created_at[:19].replace("T", " "), run.kind, run.state, _what(run))
-    Console(soft_wrap=True).print(table if runs else "no runs yet")
+    console().print(table if runs else "no runs yet")
 
 
 @app.command("show")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from rich.console import Console
@@ -33,6 +34,11 @@ def interval(bounds: list[float] | None) -> str:
     return "–" if bounds is None else f"[{bounds[0]:.1f}, {bounds[1]:.1f}]".replace("-", "−")
 
 
+def console() -> Console:
+    """Where tables go. Without a terminal nothing is wrapped to 80 columns: a pipe or a file has no width."""
+    return Console(soft_wrap=True, width=None if sys.stdout.isatty() else 200)
+
+
 def plain_table(*columns: str) -> Table:
     """A table without lines; the first column is left-aligned, the others right."""
     table = Table(box=None, pad_edge=False)
@@ -58,16 +64,16 @@ def print_comparison(result: dict[str, Any]) -> None:
             _verdict(curve),
             curve["provenance"],
         )
-    console = Console(soft_wrap=True)
-    console.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
+    out = console()
+    out.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
                   f"{result['repeats']} repeats")  # fmt: skip
-    console.print(table)
+    out.print(table)
     share = result["quality"]["same_token_ids_share"]
     if share is not None:
-        console.print(f"same token ids: {share:.0%} of requests")
+        out.print(f"same token ids: {share:.0%} of requests")
     for name, (first, second) in result["derived"].items():
-        console.print(f"changed because of it: {name} {first:,} -> {second:,}")
-    console.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}")
+        out.print(f"changed because of it: {name} {first:,} -> {second:,}")
+    out.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}")
 
 
 def _verdict(curve: dict[str, Any]) -> str:
@@ -79,13 +85,13 @@ def _verdict(curve: dict[str, Any]) -> str:
 
 def print_metrics(result: dict[str, Any]) -> None:
     """The metrics of one run."""
-    console = Console(soft_wrap=True)
+    out = console()
     table = plain_table("metric", "mean", "p50", "p95", "p99", "n")
     for name in LATENCIES:
         summary = result[name]
         cells = [number(summary[key], " s") for key in ("mean", "p50", "p95", "p99")]
         table.add_row(name.removesuffix("_s").upper(), *cells, str(summary["n"]))
-    console.print(table)
+    out.print(table)
     rows = {
         "output tokens/s": result["output_tokens_per_s"],
         "requests/s": result["requests_per_s"],
@@ -98,4 +104,4 @@ def print_metrics(result: dict[str, Any]) -> None:
     figures = plain_table("figure", result["provenance"])
     for label, value in rows.items():
         figures.add_row(label, number(value))
-    console.print(figures)
+    out.print(figures)

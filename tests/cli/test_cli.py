@@ -128,7 +128,8 @@ def test_a_fault_of_ours_is_exit_code_1_with_a_log(
 def test_kv_from_a_preset_and_from_typed_fields_agree(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["kv", "embedded", "--seq-len", "1000", "--concurrency", "2", "--json"]) == 0
     preset = one_object(capsys.readouterr().out)
-    assert run([*["kv", "--seq-len", "1000", "--concurrency", "2", "--layers", "30", "--kv-heads", "3", "--head-dim", "64"], "--json"]) == 0
+    typed_fields = ["--layers", "30", "--kv-heads", "3", "--head-dim", "64"]
+    assert run(["kv", "--seq-len", "1000", "--concurrency", "2", *typed_fields, "--json"]) == 0
     typed = one_object(capsys.readouterr().out)
     assert preset["kv_bytes_per_token"] == typed["kv_bytes_per_token"] == 2 * 30 * 3 * 64 * 2
     assert preset["kv_bytes_total"] == typed["kv_bytes_total"] == 2 * 1000 * 23_040

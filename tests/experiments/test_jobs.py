@@ -187,6 +187,19 @@ def test_a_full_disk_still_shows_that_the_process_ended(store: Store, monkeypatc
     assert store.get_run(run_id).state == "running"
 
 
+@pytest.mark.parametrize(("log", "error"), [("", "can't be written"), ("x\nthe disk is full\n", "the disk is full")])
+def test_a_worker_that_could_not_store_its_end_is_explained(
+    store: Store, monkeypatch: pytest.MonkeyPatch, log: str, error: str
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    run_id = stored(store, state="running", pid=child.pid, pid_started=time.time())
+    log_path(store, run_id).parent.mkdir()
+    log_path(store, run_id).write_text(log)
+    monkeypatch.setitem(jobs._children, run_id, child)
+    child.wait()
+    assert error in (jobs.status(run_id, store).error or "")
+
+
 def test_deleting_a_run_takes_its_files_and_refuses_a_running_one(store: Store) -> None:
     mine = psutil.Process()
     busy = stored(store, state="running", pid=mine.pid, pid_started=mine.create_time())
