@@ -283,7 +283,10 @@ def _torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecutor:
         executor = TorchExecutor(
             loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB
         )
-        executor.measure_activations(config.max_num_seqs, config.max_num_batched_tokens)
+        sizes = (executor.num_blocks, config.block_size, config.max_num_seqs, config.max_num_batched_tokens)
+        known = loaded.activation_peaks.get(sizes)
+        loaded.activation_peaks[sizes] = executor.measure_activations(*sizes[2:]) if known is None else known
+        executor.set_activation_peak(loaded.activation_peaks[sizes])
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
             raise

@@ -46,8 +46,12 @@ class TorchExecutor:
         return self._cache.untyped_storage().nbytes()
 
     def activation_peak_bytes(self) -> int:
-        """The peak that `measure_activations` saw; 0 before."""
+        """The peak that was set; 0 before."""
         return self._activation_peak_bytes
+
+    def set_activation_peak(self, peak_bytes: int) -> None:
+        """Tell what `measure_activations` saw, here or in an executor of the same sizes."""
+        self._activation_peak_bytes = peak_bytes
 
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
@@ -102,7 +106,6 @@ class TorchExecutor:
                 self.execute(StepPlan(index=0, rows=rows, reserved=()))
             peak = max(peak, meter.peak_bytes)
         self._cache.zero_()
-        self._activation_peak_bytes = peak
         return peak
 
     def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:

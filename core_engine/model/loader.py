@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +23,16 @@ from ledger.model_spec import ModelSpec
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """Everything that engines of one model, device and dtype share. Never changed once loaded."""
+    """Everything that engines of one model, device and dtype share. Weights never change once loaded.
+
+    activation_peaks remembers, by the sizes of an engine, what its start-up measured: every run has a fresh engine.
+    """
 
     name: str
     decoder: Decoder
     tokenizer: Tokenizer
     spec: ModelSpec
+    activation_peaks: dict[tuple[int, ...], int] = field(default_factory=dict, compare=False)
 
     @property
     def weights(self) -> DecoderWeights:
