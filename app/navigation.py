@@ -19,12 +19,12 @@ def runs_page() -> StreamlitPage:
 
 
 def _workbench() -> None:
-    from app.pages import workbench
+    from app.views import workbench
 
     workbench.page()
 
 
 def _runs() -> None:
-    from app.pages import runs
+    from app.views import runs
 
     runs.page()

@@ -17,7 +17,7 @@ from experiments.store import Run, StoredRecord
 
 def export(run: Run, records: Sequence[StoredRecord]) -> None:
     """The last section of a finished run."""
-    st.markdown(f"### {t('result.export')}")
+    st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
     with st.container(horizontal=True):
         report = comparison_html(run, records, language())

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
 from app.components.arms import arm_names
-from app.state import badge, draw, heading, language, mode, t, words
+from app.state import badge, draw, language, mode, t, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
@@ -42,7 +42,8 @@ def verdict(result: Mapping[str, Any]) -> None:
         left, right = st.columns([1.62, 1])
         with left:
             st.markdown(f":{HEADLINE_COLOURS.get(key, 'gray')}-badge[{text}] {badge('measured')}")
-            st.markdown(_escape(verdict_sentence(result, language())))
+            with st.container(key="verdict_sentence"):
+                st.markdown(_escape(verdict_sentence(result, language())))
             floor = _curve(result, "output_tokens_per_s")["noise_floor_pct"]
             st.caption(t("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=percent(floor)))
             if result.get("cancelled"):
@@ -52,7 +53,9 @@ def verdict(result: Mapping[str, Any]) -> None:
             chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
             draw(chart, t("alt.guess"))
     if result["warnings"]:
-        st.warning("\n".join([f"**{t('result.warnings')}**", *(f"- {_escape(text)}" for text in result["warnings"])]))
+        title = t("result.warnings", count=len(result["warnings"]))
+        with st.expander(title, icon=":material/warning:"):
+            st.markdown("\n".join(f"- {_escape(text)}" for text in result["warnings"]))
 
 
 def _escape(text: str) -> str:
@@ -66,12 +69,11 @@ def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """The five curves as small multiples, with table and CSV once for all of them."""
-    st.markdown(f"## {t('five_curves')}")
-    st.caption(t("five_caption"))
-    _table_and_csv(pd.DataFrame([_curve_row(curve) for curve in ordered_curves(result)]), "curves")
-    with st.grid(5, min_column_width=190, border=True):
+    frame = pd.DataFrame([_curve_row(curve) for curve in ordered_curves(result)])
+    _head(t("five_curves"), t("five_caption"), frame, "curves")
+    with st.grid(5, min_column_width=165, border=True):
         for curve in ordered_curves(result):
-            with st.container():
+            with st.container(gap="xsmall"):
                 _card(curve, result, names)
 
 
@@ -120,8 +122,12 @@ def _curve_row(curve: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _table_and_csv(frame: pd.DataFrame, key: str) -> None:
-    with st.container(horizontal=True, horizontal_alignment="right"):
+def _head(title: str, caption: str, frame: pd.DataFrame, key: str) -> None:
+    """A section's title and caption, with its figures as table and CSV at the right."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        with st.container(gap="xsmall", width="stretch"):
+            st.markdown(f"## {title}")
+            st.caption(caption)
         with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
             st.dataframe(frame, hide_index=True)
         st.download_button(
@@ -134,7 +140,6 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """The ledger of both arms, what was predicted, and the arithmetic."""
     arms = [arm_memory(result, arm) for arm in (0, 1)]
     with st.container(border=True):
-        heading(t("memory"), "measured", t("result.memory_caption"))
         rows: list[dict[str, Any]] = [
             {
                 "name": name,
@@ -147,7 +152,7 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
         frame = pd.DataFrame(
             [{"": row["name"], **{t(f"chart.{s['account']}"): s["bytes"] for s in row["segments"]}} for row in rows]
         )
-        _table_and_csv(frame, "memory")
+        _head(f"{t('memory')} {badge('measured')}", t("result.memory_caption"), frame, "memory")
         draw(ledger_chart(rows, mode(), words("chart.")), t("alt.ledger"))
         with st.expander(t("result.how_accounts")):
             for arm, name in zip(arms, names, strict=True):
@@ -178,7 +183,6 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
     if len(first) < 2:
         return
     with st.container(border=True):
-        heading(t("timeline"), "measured", t("timeline_caption", repeat=first[0].repeat))
         arms: list[dict[str, Any]] = [
             {
                 "name": names[arm],
@@ -188,7 +192,8 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
             for arm in (0, 1)
         ]
         frame = pd.DataFrame([{"arm": arm["name"], **segment} for arm in arms for segment in arm["segments"]])
-        _table_and_csv(frame, "timeline")
+        caption = t("timeline_caption", repeat=first[0].repeat)
+        _head(f"{t('timeline')} {badge('measured')}", caption, frame, "timeline")
         draw(timeline_chart(arms, mode(), words("chart.")), t("alt.timeline"))
 
 

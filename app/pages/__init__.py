@@ -1,1 +1,0 @@
-"""The pages; each module has one function `page`."""

@@ -1,0 +1,113 @@
+"""The pages run, in both languages, in every state a run can be in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from streamlit.testing.v1 import AppTest
+
+from app.i18n import catalogue, translate
+from core_engine.variables import VARIABLES
+from experiments.compare import CompareSpec
+from experiments.report import headline
+from tests.app.conftest import Sample
+
+MAIN = str(Path(__file__).resolve().parents[2] / "app" / "main.py")
+PATIENCE_S = 120
+
+
+def opened(home: Path, **params: str) -> AppTest:
+    app = AppTest.from_file(MAIN, default_timeout=PATIENCE_S)
+    for name, value in params.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    assert not any(translate(lang, "error.title") in error.value for error in app.error for lang in ("en", "zh"))
+    return app
+
+
+def texts(app: AppTest) -> str:
+    parts: list[Any] = [*app.title, *app.markdown, *app.caption, *app.info, *app.warning, *app.error]
+    return "\n".join(str(part.value) for part in parts)
+
+
+def stored(sample: Sample, state: str, **fields: Any) -> str:
+    run_id = sample.store.create_run("compare", CompareSpec().to_dict())
+    sample.store.update_run(run_id, state=state, **fields)
+    return run_id
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_it_opens_with_the_default_experiment_filled_in_and_one_primary_button(home: Path, lang: str) -> None:
+    app = opened(home, lang=lang, variable="batching")
+    assert [box.value for box in app.selectbox][:4] == ["batching", "static", "continuous", "mixed"]
+    primary = [button for button in app.button if button.proto.type == "primary"]
+    assert [button.label for button in primary] == [translate(lang, "picker.run")]
+    names = {"baseline": translate(lang, "value.static"), "candidate": translate(lang, "value.continuous")}
+    assert app.title[0].value == translate(lang, "page.question_batching", **names)
+
+
+@pytest.mark.parametrize("name", list(VARIABLES))
+def test_every_variable_can_be_chosen(home: Path, name: str) -> None:
+    app = opened(home, variable=name)
+    assert app.selectbox[0].value == name
+    assert app.query_params["variable"] in (name, [name])
+
+
+def test_choosing_another_variable_fills_in_values_for_it(home: Path) -> None:
+    app = opened(home, variable="batching")
+    app.selectbox[0].set_value("max_num_seqs").run()
+    assert not app.exception
+    assert [box.value for box in app.number_input][:2] == [2, 8]
+
+
+def test_a_held_setting_can_be_made_the_variable(home: Path) -> None:
+    app = opened(home, variable="batching")
+    app.button(key="make-block_size").click().run()
+    assert app.selectbox[0].value == "block_size"
+
+
+def test_values_and_settings_of_the_address_are_taken_and_wrong_ones_passed_over(home: Path) -> None:
+    app = opened(home, variable="max_num_seqs", a="3", b="nonsense", workload="chat", set="block_size=32,nope=1")
+    assert [box.value for box in app.number_input][:2] == [3, 8]
+    assert app.selectbox[1].value == "chat"
+    assert any("32" in expander.label for expander in app.expander)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_finished_run_shows_verdict_curves_memory_timeline_and_reasons(home: Path, sample: Sample, lang: str) -> None:
+    app = opened(home, run=sample.run_id, lang=lang)
+    shown = texts(app)
+    words = catalogue(lang)
+    assert headline(sample.result, lang)[1] in shown
+    for key in ("five_curves", "memory", "timeline", "result.why", "result.trap", "why.batching", "trap.batching"):
+        assert words[key] in shown, key
+    assert shown.count(f"{words['measured']}]") >= 7 and f"{words['computed']}]" in shown
+    assert "trilemma compare --vary batching=static,continuous" in "\n".join(code.value for code in app.code)
+
+
+def test_a_failed_run_says_what_is_safe_and_offers_a_restart(home: Path, sample: Sample) -> None:
+    run_id = stored(sample, "failed", error="the engine process ended (SIGKILL)")
+    app = opened(home, run=run_id)
+    assert "failed: the engine process ended (SIGKILL)" in app.error[0].value
+    assert app.button(key="restart").label == translate("en", "failed.restart")
+    assert translate("en", "failed.safe") in texts(app)
+
+
+def test_a_dead_process_is_seen_as_failed_when_the_page_is_opened(home: Path, sample: Sample) -> None:
+    run_id = stored(sample, "running", pid=2**22 - 1, pid_started=1.0)
+    app = opened(home, run=run_id)
+    assert "the engine process ended" in app.error[0].value
+
+
+def test_a_cancelled_run_without_a_verdict_says_so(home: Path, sample: Sample) -> None:
+    app = opened(home, run=stored(sample, "cancelled"))
+    assert translate("en", "failed.cancelled") in texts(app)
+
+
+def test_an_unknown_run_is_named_and_the_page_goes_on(home: Path) -> None:
+    app = opened(home, run="deadbeef")
+    assert "deadbeef" in app.warning[0].value
+    assert app.button(key="run")
