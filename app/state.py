@@ -9,6 +9,7 @@ import altair as alt
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES, catalogue, translate
+from experiments import jobs
 from experiments.store import Store
 
 DEFAULT_LANGUAGE = "en"
@@ -71,3 +72,9 @@ def heading(text: str, provenance: str, caption: str = "") -> None:
     st.markdown(f"## {text} {badge(provenance)}")
     if caption:
         st.caption(caption)
+
+
+def error_text(error: str | None) -> str:
+    """The reason of a failed run, in the reader's language where it is one of ours."""
+    text = error or ""
+    return text.replace(jobs.ENDED, t("failed.ended"), 1) if text.startswith(jobs.ENDED) else text

@@ -80,7 +80,8 @@ def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
 def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str, str]) -> None:
     st.markdown(f"**{t(curve['name'])}** {badge(curve['provenance'])}")
     unit, scale = _unit(curve)
-    st.caption(unit)
+    with st.container(key=f"unit_{curve['name']}"):
+        st.caption(unit)
     colour, mark = VERDICT_COLOURS[curve["verdict"]], VERDICT_MARKS[curve["verdict"]]
     st.markdown(f"#### {signed_percent(curve['change_pct'])}\n:{colour}[{mark} {t(curve['verdict'])}]")
     if curve["ci95"] is None:

@@ -8,7 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.navigation import workbench_page
-from app.state import language, store, t
+from app.state import error_text, language, store, t
 from experiments import jobs
 from experiments.report import comparison_html, headline
 from experiments.store import Run
@@ -77,7 +77,7 @@ def _how_it_went(run: Run) -> str:
     if run.kind == "compare" and run.result is not None:
         parts.append(headline(run.result, language())[1])
     if run.error:
-        parts.append(run.error)
+        parts.append(error_text(run.error))
     return " · ".join(parts)
 
 

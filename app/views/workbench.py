@@ -11,7 +11,7 @@ from app.components.export import export
 from app.components.live import live_panel
 from app.components.picker import picker
 from app.components.results import results
-from app.state import set_address, store, t
+from app.state import error_text, set_address, store, t
 from experiments import jobs
 from experiments.store import Run, StoredRecord
 from experiments.worker import log_path
@@ -90,9 +90,15 @@ def _title(run: Run | None) -> None:
         left.caption(t("page.one_variable"))
     elif run.state in jobs.ACTIVE:
         left.caption(t("page.running"))
+    elif run.result is None:
+        left.caption(t("page.ended", time=_time(run)))
     else:
         device = (run.result or {}).get("environment", {}).get("cpu", "CPU")
-        left.caption(t("page.finished", time=run.updated_at[:16].replace("T", " "), device=device))
+        left.caption(t("page.finished", time=_time(run), device=device))
+
+
+def _time(run: Run) -> str:
+    return run.updated_at[:16].replace("T", " ")
 
 
 def _start() -> None:
@@ -143,7 +149,7 @@ def _finished(run: Run) -> None:
 
 def _failed(run: Run) -> None:
     with st.container(border=True):
-        st.error(t("failed.title", error=run.error))
+        st.error(t("failed.title", error=error_text(run.error)))
         st.markdown(f"{t('failed.safe')} {t('failed.next')}")
         st.button(t("failed.restart"), icon=":material/restart_alt:", on_click=lambda: _restart(run), key="restart")
         with st.expander(t("failed.details")):
