@@ -231,7 +231,7 @@ def _block_layers(
         legend(swatches, height),
         boxes(cells, height, x, **inset).encode(tooltip=tips),
         outlines(cells, height, x, tooltip=None, **inset),
-        letter.encode(tooltip=tips).transform_filter(f"width >= {columns * 7.5}"),
+        letter.encode(tooltip=tips).transform_filter(f"width >= {columns * 11}"),
         label(note, height, alt.value(0), colour=t["muted"], align="left", fontSize=12),
     ]
 

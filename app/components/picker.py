@@ -112,7 +112,7 @@ def _held_equal(current: dict[str, Any], active: bool) -> None:
     shown = [entry for entry in held if entry.name in SHOWN_SETTINGS or entry.name in current["settings"]]
     chips = " ".join(f":gray-badge[{t(f'var.{entry.name}')} **{_held_text(current, entry)}**]" for entry in shown)
     title = t("picker.held_title", settings=chips, more=len(held) - len(shown))
-    with st.expander(title, icon=":material/lock:", type="compact"):
+    with st.container(key="held"), st.expander(title, icon=":material/lock:", type="compact"):
         st.caption(t("picker.held_help"))
         with st.container(horizontal=True):
             for entry in held:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from experiments.report.words import interval, latency_unit, number, percent, si
 from experiments.store import Run, StoredRecord
 from experiments.timeline import last_token_s, request_segments
 
+NO_BREAK = "\u00a0"
 VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
 VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconclusive": "?"}
 HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
@@ -43,7 +45,7 @@ def verdict(result: Mapping[str, Any]) -> None:
         with left:
             st.markdown(f":{HEADLINE_COLOURS.get(key, 'gray')}-badge[{text}] {badge('measured')}")
             with st.container(key="verdict_sentence"):
-                st.markdown(_escape(verdict_sentence(result, language())))
+                st.markdown(_figures_bold(_escape(verdict_sentence(result, language()))))
             floor = _curve(result, "output_tokens_per_s")["noise_floor_pct"]
             st.caption(t("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=percent(floor)))
             if result.get("cancelled"):
@@ -61,6 +63,12 @@ def verdict(result: Mapping[str, Any]) -> None:
 def _escape(text: str) -> str:
     """Keep intervals and ids from being read as markdown links, maths or emphasis."""
     return "".join(f"\\{char}" if char in "[]$*_~`" else char for char in text)
+
+
+def _figures_bold(text: str) -> str:
+    """Changes in semibold; neither they nor intervals are broken over two lines."""
+    whole = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", NO_BREAK), text).replace(" %", f"{NO_BREAK}%")
+    return re.sub(rf"[+−][\d,.]+{NO_BREAK}%", r"**\g<0>**", whole)
 
 
 def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
