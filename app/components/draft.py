@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.state import set_address
 from core_engine.variables import VARIABLES, Value, parse_value
-from experiments.spec import DEFAULT_REPEATS, CompareSpec
+from experiments.spec import DEFAULT_REPEATS, MOST_REQUESTS, CompareSpec
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 
@@ -67,6 +67,7 @@ def write_address() -> None:
         a=current["values"][0],
         b=current["values"][1],
         workload=current["workload"],
+        requests=current["num_requests"],
         repeats=current["repeats"],
         set=",".join(f"{name}={value}" for name, value in current["settings"].items()) or None,
     )
@@ -82,6 +83,8 @@ def _from_address(params: Mapping[str, str]) -> dict[str, Any]:
             spec["values"][place] = _value(name, params.get(key), spec["values"][place])
     if params.get("workload") in WORKLOADS:
         spec["workload"] = params["workload"]
+    requests = params.get("requests", "")
+    spec["num_requests"] = min(int(requests), MOST_REQUESTS) if requests.isdigit() and int(requests) else None
     repeats = params.get("repeats", "")
     spec["repeats"] = (
         int(repeats) if repeats.isdigit() and repeats != "0" else "auto" if repeats == "auto" else DEFAULT_REPEATS

@@ -86,7 +86,7 @@ def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
 
 
 def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str, str]) -> None:
-    st.markdown(f"**{t(curve['name'])}** {badge(curve['provenance'])}")
+    st.markdown(f"**{t('card.' + curve['name'])}** {badge(curve['provenance'])}")
     unit, scale = _unit(curve)
     with st.container(key=f"unit_{curve['name']}"):
         st.caption(unit)

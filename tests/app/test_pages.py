@@ -70,9 +70,11 @@ def test_a_held_setting_can_be_made_the_variable(home: Path) -> None:
 
 
 def test_values_and_settings_of_the_address_are_taken_and_wrong_ones_passed_over(home: Path) -> None:
-    app = opened(home, variable="max_num_seqs", a="3", b="nonsense", workload="chat", set="block_size=32,nope=1")
+    app = opened(
+        home, variable="max_num_seqs", a="3", b="nonsense", workload="chat", set="block_size=32,nope=1", requests="7"
+    )
     assert [box.value for box in app.number_input][:2] == [3, 8]
-    assert app.selectbox[1].value == "chat"
+    assert app.selectbox[1].value == "chat" and "7" in app.selectbox[1].options[-1]
     assert any("32" in expander.label for expander in app.expander)
 
 
