@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.report.words import Words, interval, signed_percent
+from experiments.report.words import WORDS, Words, interval, signed_percent
 
 # The order in which curves are shown and named.
 ORDER = ("output_tokens_per_s", "ttft_s", "itl_s", "cost_per_request", "quality")
@@ -33,7 +33,7 @@ def headline(result: Mapping[str, Any], lang: str = "en") -> tuple[str, str]:
 def verdict_sentence(result: Mapping[str, Any], lang: str = "en") -> str:
     """The comparison in plain words: what got better with intervals, the price, what did not change, what is open."""
     words = Words(lang)
-    subject = f"{result['variable']}={result['arms'][1]['value']}"
+    subject = _subject(words, f"{result['variable']}={result['arms'][1]['value']}")
     groups: dict[str, list[Mapping[str, Any]]] = {"better": [], "worse": [], "no difference": [], "inconclusive": []}
     for curve in ordered_curves(result):
         groups[curve["verdict"]].append(curve)
@@ -48,6 +48,11 @@ def verdict_sentence(result: Mapping[str, Any], lang: str = "en") -> str:
     if groups["inconclusive"]:
         sentences.append(words("s_open", names=words.listed([_open(words, c) for c in groups["inconclusive"]])))
     return ("" if lang == "zh" else " ").join(sentences)
+
+
+def _subject(words: Words, setting: str) -> str:
+    """The candidate's name where it has one in the reader's language, else NAME=VALUE."""
+    return words(setting) if setting in WORDS else setting
 
 
 def _changes(words: Words, curves: list[Mapping[str, Any]]) -> str:

@@ -179,7 +179,7 @@ def test_the_sentence_names_gain_price_and_what_did_not_change():
     result = _result()
     assert headline(result) == ("pays_price", "Pays, with a price")
     sentence = verdict_sentence(result)
-    assert sentence.startswith("batching=continuous: Throughput +101 % [")
+    assert sentence.startswith("Continuous batching: Throughput +101 % [")
     assert "The price: ITL +183 % [" in sentence
     assert "No difference in Quality." in sentence
     assert "Inconclusive: Cost (about " in sentence
