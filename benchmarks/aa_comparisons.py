@@ -1,8 +1,8 @@
 """40 comparisons of a value with itself on the real model: how many show any better or worse curve?
 
-    python benchmarks/aa_comparisons.py [--comparisons 40] [--set NAME=VALUE]...
+    python benchmarks/aa_comparisons.py [--comparisons 40] [--first-seed 1] [--set NAME=VALUE]...
 
-Fast form: 4 requests at once, 32 prompt and 8 output tokens each, 5 repeats, a 16 MiB KV pool; the model is loaded once
+Fast form: 2 requests at once, 32 prompt and 4 output tokens each, 5 repeats, a 16 MiB KV pool; the model is loaded once
 and everything runs in this process. At most 4 of 40 may differ (a 5 % false-alarm rate gives 2 on average); the exit
 code is 1 otherwise.
 """
@@ -25,15 +25,16 @@ def main() -> int:
     """Run them, print one line each and the count."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--comparisons", type=int, default=40)
+    parser.add_argument("--first-seed", type=int, default=1)
     parser.add_argument("--repeats", default="5")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE")
     options = parser.parse_args()
     settings = {**FAST, **dict(parse_setting(text) for text in options.set)}
     rig, different, floors = Rig(), 0, []
-    for number in range(1, options.comparisons + 1):
+    for number in range(options.first_seed, options.first_seed + options.comparisons):
         began = time.perf_counter()
-        spec = {"variable": "batching", "values": ["continuous", "continuous"], "workload": "equal", "num_requests": 4,
-                "max_tokens_cap": 8, "repeats": options.repeats, "settings": settings, "seed": number}  # fmt: skip
+        spec = {"variable": "batching", "values": ["continuous", "continuous"], "workload": "equal", "num_requests": 2,
+                "max_tokens_cap": 4, "repeats": options.repeats, "settings": settings, "seed": number}  # fmt: skip
         result = run_comparison(spec, None, f"aa{number}", rig=rig)
         said = {curve["name"]: curve["verdict"] for curve in result["curves"]}
         floors.append({curve["name"]: curve["noise_floor_pct"] for curve in result["curves"]})
