@@ -1,4 +1,4 @@
-"""The live strip of a running comparison: a fragment of its own, redrawn once a second (more would disturb the run)."""
+"""The live strip of a running comparison: a fragment of its own, redrawn every two seconds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,17 @@ from experiments.report.words import curve_value, number
 from experiments.store import Run
 
 
+# Drawing takes about a core for half a second (server and browser), which the engine on a small machine feels.
+REFRESH_S = 2.0
+
+
 def request_letter(index: int) -> str:
     """a to z, then A to Z, then again: how a request is named in the block map."""
     alphabet = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
     return alphabet[index % len(alphabet)]
 
 
-@st.fragment(run_every=1.0)
+@st.fragment(run_every=REFRESH_S)
 def live_panel(run_id: str) -> None:
     """Progress, gauges, blocks, requests, ledger. Redraws the whole page once the run has ended."""
     run = jobs.status(run_id, store())
