@@ -16,7 +16,6 @@ from experiments.report.charts import ledger_accounts
 from experiments.report.words import curve_value, number
 from experiments.store import Run
 
-
 # Drawing takes about a core for half a second (server and browser), which the engine on a small machine feels.
 REFRESH_S = 2.0
 
