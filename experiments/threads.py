@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 
-# libgomp's threads spin about a million times at every barrier before they sleep. When another program wants one of the
+# libgomp's threads spin long at every barrier before they sleep. When another program wants one of the
 # cores (a browser that shows the page is enough), each of the few hundred barriers of a step then costs a time slice:
 # decode steps of 1,758 ms against 307 ms with a short spin, 2 busy cores, batch 8.
 SPIN_COUNT = "2000"

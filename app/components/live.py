@@ -16,7 +16,7 @@ from experiments.report.charts import ledger_accounts
 from experiments.report.words import curve_value, number
 from experiments.store import Run
 
-# Drawing takes about a core for half a second (server and browser), which the engine on a small machine feels.
+# At one second, server and browser together kept one of two cores busy and the engine ran at half its speed.
 REFRESH_S = 2.0
 
 
