@@ -148,10 +148,10 @@ def test_the_default_experiment_ends_in_a_verdict(page: Any, address: str, home:
     page.goto(f"{address}/?run={run_id}")
     page.get_by_text("Take it with you").wait_for(timeout=VERDICT_S * 1000)
     for text in ("Five curves", "Memory ledger", "Where each request spent its time", "When it does not pay"):
-        assert page.get_by_text(text).first.is_visible(), text
+        page.get_by_text(text).first.wait_for()
     run = Store(home / "runs.sqlite3").get_run(run_id)
     assert run.state == "done" and run.result is not None and len(run.result["curves"]) == 5
-    assert page.get_by_text("trilemma compare --vary batching=static,continuous").is_visible()
+    page.get_by_text("trilemma compare --vary batching=static,continuous").wait_for()
     shoot(page, "finished", tmp_path)
     for width in (390, 1440):
         for scheme in ("light", "dark"):
