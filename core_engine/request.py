@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ledger.errors import InputError
+from core_engine.sampling_params import SamplingParams
+
+__all__ = ["Request", "RequestLog", "SamplingParams", "State"]
 
 
 class State(Enum):
@@ -16,27 +18,6 @@ class State(Enum):
     RUNNING = "running"
     HELD = "held"
     FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How to choose tokens and when to stop. temperature 0 is greedy; seed None takes one derived from the engine's."""
-
-    max_tokens: int = 128
-    temperature: float = 0.0
-    stop: tuple[str, ...] = ()
-    seed: int | None = None
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise InputError("max_tokens", self.max_tokens, "a whole number from 1 up")
-        if not 0 <= self.temperature <= 100:
-            raise InputError("temperature", self.temperature, "a number from 0 to 100")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise InputError("seed", self.seed, "a whole number from 0 to 2^63 - 1")
-        if any(not text for text in self.stop):
-            raise InputError("stop", "", "a text of at least one character")
 
 
 @dataclass

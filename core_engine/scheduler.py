@@ -11,7 +11,7 @@ from collections import deque
 
 from core_engine.admission import AdmissionPolicy, AdmissionView
 from core_engine.blocks import BlockPool
-from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.plan import Row, RowSampling, StepPlan, StepResult
 from core_engine.request import Request, State
 
 
@@ -147,10 +147,8 @@ class Scheduler:
             start=start,
             tokens=tuple(request.tokens[start:end]),
             blocks=tuple(request.blocks),
-            sample=newest and request.score_start is None,
             is_prefill=start < request.num_prompt_tokens or count > 1,
-            temperature=request.params.temperature,
-            seed=request.seed,
+            sampling=RowSampling(request.params, request.seed) if newest and request.score_start is None else None,
             targets=targets,
         )
 

@@ -113,9 +113,7 @@ class _Drive:
         params = SamplingParams(max_tokens=request.max_tokens, ignore_eos=self._ignore_eos)
         name = request_id(len(self._workload.requests) - len(self._to_send) - 1)
         try:
-            self._engine.add(
-                list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request)
-            )
+            self._engine.add(list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request))
         except InputError as error:
             self._refused.append((self._refusal(name, request, str(error)), error))
 

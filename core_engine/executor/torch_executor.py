@@ -10,7 +10,7 @@ import torch
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.batch import build_batch
 from core_engine.model.decoder import Decoder
-from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.plan import GREEDY, Row, StepPlan, StepResult
 from core_engine.sampling import choose_token
 from ledger.errors import InputError
 
@@ -84,7 +84,9 @@ class TorchExecutor:
 
     @staticmethod
     def _sample(row: Row, logits: torch.Tensor, place: int) -> int | None:
-        return choose_token(logits[place], row.temperature, row.seed, row.end) if row.sample else None
+        if row.sampling is None:
+            return None
+        return choose_token(logits[place], row.sampling.params.temperature, row.sampling.seed, row.end)
 
     @staticmethod
     def _score(row: Row, logits: torch.Tensor, place: int) -> tuple[float, ...]:
@@ -111,12 +113,12 @@ class TorchExecutor:
     def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:
         capacity = self.num_blocks * self.block_size
         length = min(max_num_batched_tokens, capacity, self._decoder.spec.max_position)
-        prefill = Row("dummy", 0, (0,) * length, tuple(range(self.num_blocks)), sample=True, is_prefill=True)
+        prefill = Row("dummy", 0, (0,) * length, tuple(range(self.num_blocks)), is_prefill=True, sampling=GREEDY)
         seqs = min(max_num_seqs, self.num_blocks, max_num_batched_tokens)
         share = self.num_blocks // seqs
         context = min(share * self.block_size, self._decoder.spec.max_position)
         decode = tuple(
-            Row(f"dummy{i}", context - 1, (0,), tuple(range(i * share, (i + 1) * share)), sample=True, is_prefill=False)
+            Row(f"dummy{i}", context - 1, (0,), tuple(range(i * share, (i + 1) * share)), False, GREEDY)
             for i in range(seqs)
         )
         return [(prefill,), decode]

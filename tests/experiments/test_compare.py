@@ -46,9 +46,7 @@ def test_continuous_beats_static_on_mixed_lengths(clock: VirtualClock) -> None:
 
 def test_equal_lengths_at_once_make_no_difference(clock: VirtualClock) -> None:
     rig = FakeRig(clock, noise=0.02)
-    result = compare(
-        clock, rig, variable="batching", values=["static", "continuous"], workload="equal", repeats="auto"
-    )
+    result = compare(clock, rig, variable="batching", values=["static", "continuous"], workload="equal", repeats="auto")
     assert set(verdicts(result).values()) == {"no difference"}
     assert result["repeats"] in AUTO_LOOKS
 
