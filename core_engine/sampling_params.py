@@ -101,10 +101,11 @@ class SamplingParams:
 
 def _whole(field: str, value: Any, low: int, high: int | None = None, high_text: str = "") -> int:
     """A whole number from low to high; a bool is none, and neither is 3.0, which hides a rounded one."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < low or (high is not None and value > high):
+    number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else low - 1
+    if number < low or (high is not None and number > high):
         upper = "up" if high is None else f"to {high_text or high}"
         raise InputError(field, value, f"a whole number from {low} {upper}")
-    return int(value)
+    return number
 
 
 def _number(field: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
