@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -152,6 +153,39 @@ def test_a_seeded_request_gives_the_same_ids_alone_batched_and_chunked(
             engine.step()
         results.append(engine.completion(request_id).token_ids)
     assert results.count(results[0]) == len(results)
+
+
+@pytest.mark.skipif(not hasattr(Engine, "completions"), reason="this engine's scheduler gives rows no history")
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"repetition_penalty": 1.4},
+        {"frequency_penalty": 1.5, "presence_penalty": 1.0},
+        {"repetition_penalty": 0.7, "frequency_penalty": -0.5, "presence_penalty": 2.0, "min_tokens": 9},
+    ],
+)
+@pytest.mark.parametrize("settings", [{}, {"max_num_batched_tokens": 5}])
+def test_penalised_greedy_answers_equal_a_plain_loop_over_transformers(
+    tiny: tuple[Path, Any], tiny_loaded: LoadedModel, params: dict[str, Any], settings: dict[str, Any]
+) -> None:
+    prompt = [5, 9, 9, 20, 31, 77]
+    tokens = list(prompt)
+    for _ in range(24):
+        with torch.no_grad():
+            logits = tiny[1](torch.tensor([tokens])).logits[0, -1].double()
+        for token in set(tokens):
+            by = params.get("repetition_penalty", 1.0)
+            logits[token] = logits[token] / by if logits[token] > 0 else logits[token] * by
+        for token in set(tokens[len(prompt) :]):
+            count = tokens[len(prompt) :].count(token)
+            logits[token] -= params.get("frequency_penalty", 0) * count + params.get("presence_penalty", 0)
+        if len(tokens) - len(prompt) < params.get("min_tokens", 0):
+            logits[0] = -torch.inf  # the model's end token
+        tokens.append(int(logits.argmax()))
+        if tokens[-1] == 0:
+            break
+    engine = Engine(EngineConfig.from_settings(settings), tiny_loaded)
+    assert engine.generate([prompt], SamplingParams(max_tokens=24, **params))[0].token_ids == tokens[len(prompt) :]
 
 
 def test_top_k_one_is_greedy(tiny_loaded: LoadedModel) -> None:
