@@ -1,6 +1,6 @@
 """TorchExecutor: runs plans with the torch decoder on a CPU or a CUDA device.
 
-Owns the KV cache tensor. Sampling happens here, since the logits live here.
+Owns the KV cache tensor. Sampling happens on its device, since the logits live there: executor/sampler.py.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.batch import build_batch
+from core_engine.executor.sampler import logit_places, nothing_sampled, sample_step
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
 from core_engine.plan import GREEDY, Row, StepPlan, StepResult
-from core_engine.sampling import choose_token
 from ledger.errors import CannotRunError, InputError
 
 MIB = 1024**2
@@ -60,44 +60,11 @@ class TorchExecutor:
         """Compute all rows in one forward pass, then sample or score."""
         batch = build_batch(plan.rows, self.block_size, self._device)
         hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention)
-        wanted, places = self._logit_places(plan.rows)
+        wanted, places = logit_places(plan.rows)
         if not wanted:
-            empty: tuple[None, ...] = (None,) * len(plan.rows)
-            return StepResult(empty, ((),) * len(plan.rows))
+            return nothing_sampled(plan.rows)
         logits = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
-        return StepResult(
-            tokens=tuple(self._sample(row, logits, place) for row, place in zip(plan.rows, places, strict=True)),
-            scores=tuple(self._score(row, logits, place) for row, place in zip(plan.rows, places, strict=True)),
-        )
-
-    @staticmethod
-    def _logit_places(rows: tuple[Row, ...]) -> tuple[list[int], list[int]]:
-        """Flat token places whose logits are needed, and per row where its own begin among them."""
-        wanted: list[int] = []
-        places: list[int] = []
-        first = 0
-        for row in rows:
-            places.append(len(wanted))
-            wanted.extend(first + offset for offset, target in enumerate(row.targets) if target >= 0)
-            if row.sample:
-                wanted.append(first + row.count - 1)
-            first += row.count
-        return wanted, places
-
-    @staticmethod
-    def _sample(row: Row, logits: torch.Tensor, place: int) -> int | None:
-        if row.sampling is None:
-            return None
-        return choose_token(logits[place], row.sampling.params.temperature, row.sampling.seed, row.end)
-
-    @staticmethod
-    def _score(row: Row, logits: torch.Tensor, place: int) -> tuple[float, ...]:
-        targets = [target for target in row.targets if target >= 0]
-        if not targets:
-            return ()
-        log_probs = torch.log_softmax(logits[place : place + len(targets)].double(), dim=-1)
-        chosen = log_probs.gather(1, torch.tensor(targets, device=logits.device)[:, None])
-        return tuple(chosen[:, 0].tolist())
+        return sample_step(plan.rows, logits, places)
 
     def measure_activations(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """Run the largest prefill step and the widest decode step on dummy rows and keep the peak, bytes.

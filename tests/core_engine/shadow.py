@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -99,6 +99,7 @@ class NumberTokenizer:
     """One token, one character."""
 
     eos_token_ids: tuple[int, ...] = ()
+    byte_tokens: ClassVar[dict[int, int]] = {}
     vocab_size = VOCAB
 
     def encode(self, text: str) -> list[int]:
@@ -126,4 +127,4 @@ def shadow_engine(num_blocks: int, **settings: Any) -> Engine:
 
 def answer(tokens: int, **changes: Any) -> SamplingParams:
     """Parameters of an answer of exactly `tokens` tokens."""
-    return SamplingParams(max_tokens=tokens, ignore_eos=True, **changes)
+    return SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=1.0, **changes)
