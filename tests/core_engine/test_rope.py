@@ -1,4 +1,4 @@
-"""Rope scaling: frequencies, attention factor and far positions equal transformers'; what is not computed is refused."""
+"""Rope scaling: frequencies, attention factor and far positions are transformers'; what is not computed is refused."""
 
 from __future__ import annotations
 
