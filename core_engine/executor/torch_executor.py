@@ -22,15 +22,18 @@ MIB = 1024**2
 class TorchExecutor:
     """One device, one KV cache of as many whole blocks as `kv_memory_bytes` holds.
 
-    The cache is written once when made, so that its pages are resident and the process's memory is the ledger's.
+    The cache is written once when made, so that its pages are resident and the process's memory is the ledger's. It
+    holds one block more than the pool, the padding block, which no request owns (see kernels/reference.py). With
+    `pad_to` above 1 every step is filled up to a multiple of so many tokens.
     """
 
-    def __init__(self, decoder: Decoder, *, block_size: int, kv_memory_bytes: int) -> None:
+    def __init__(self, decoder: Decoder, *, block_size: int, kv_memory_bytes: int, pad_to: int = 1) -> None:
         spec = decoder.spec
         self._decoder = decoder
         self._device = decoder.weights.embedding.device
         self._dtype = decoder.weights.embedding.dtype
         self.block_size = block_size
+        self._pad_to = pad_to
         block_bytes = 2 * spec.num_layers * block_size * spec.num_kv_heads * spec.head_dim * self._dtype.itemsize
         self.num_blocks = kv_memory_bytes // block_bytes
         if self.num_blocks < 1:
@@ -39,17 +42,22 @@ class TorchExecutor:
                 kv_memory_bytes // MIB,
                 f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B",
             )
-        shape = (spec.num_layers, 2, self.num_blocks, block_size, spec.num_kv_heads, spec.head_dim)
+        self._block_bytes = block_bytes
+        shape = (spec.num_layers, 2, self.num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
         self._cache = torch.empty(shape, dtype=self._dtype, device=self._device).zero_()
         self._activation_peak_bytes = 0
 
     def kv_pool_bytes(self) -> int:
-        """Bytes of the KV cache really allocated."""
-        return self._cache.untyped_storage().nbytes()
+        """Bytes of the pool's blocks really allocated, the padding block apart."""
+        return self._cache.untyped_storage().nbytes() - self.padding_bytes()
+
+    def padding_bytes(self) -> int:
+        """Bytes of the padding block."""
+        return self._block_bytes
 
     def activation_peak_bytes(self) -> int:
-        """The peak that was set; 0 before."""
-        return self._activation_peak_bytes
+        """The peak that was set (0 before) and the padding block: what a step needs beside weights and pool."""
+        return self._activation_peak_bytes + self.padding_bytes()
 
     def set_activation_peak(self, peak_bytes: int) -> None:
         """Tell what `measure_activations` saw, here or in an executor of the same sizes."""
@@ -58,7 +66,14 @@ class TorchExecutor:
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute all rows in one forward pass, then sample or score."""
-        batch = build_batch(plan.rows, self.block_size, self._device)
+        batch = build_batch(
+            plan.rows,
+            self.block_size,
+            self._device,
+            padding_block=self.num_blocks,
+            windows=self._decoder.spec.windows,
+            pad_to=self._pad_to,
+        )
         hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention)
         wanted, places = logit_places(plan.rows)
         if not wanted:
