@@ -8,7 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import Json
-from experiments.cli.output import note, print_json
+from experiments.cli.output import note, print_json, write_json
+from ledger.errors import InputError
 
 app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id.")]
@@ -76,6 +77,56 @@ def export(
         print_json({"run_id": run_id, "html": str(html)})
     else:
         note(f"written: {html}")
+
+
+@app.command("trace")
+def trace(
+    run_id: RunId,
+    arm: Annotated[str, typer.Option("--arm", metavar="A", help="0 or baseline, 1 or candidate.")] = "0",
+    repeat: Annotated[str, typer.Option("--repeat", metavar="N", help="Which repeat, from 1.")] = "1",
+    form: Annotated[
+        str, typer.Option("--format", metavar="json|chrome", help="The record, or a trace for Perfetto.")
+    ] = "json",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Export the events of one repeat: every step and every request."""
+    from experiments.store import Store
+    from experiments.trace_export import chrome_trace
+
+    if form not in ("json", "chrome"):
+        raise InputError("--format", form, "json, chrome")
+    found = stored_record(Store(), run_id, arm, repeat)
+    content = chrome_trace(found.record) if form == "chrome" else found.record
+    if out is None:
+        print_json(content)
+        return
+    write_json(out, content)
+    if as_json:
+        print_json({"run_id": run_id, "arm": found.arm, "repeat": found.repeat, "format": form, "file": str(out)})
+    else:
+        note(f"written: {out}")
+
+
+ARMS = {"0": 0, "baseline": 0, "1": 1, "candidate": 1}
+
+
+def stored_record(store: Any, run_id: str, arm: str, repeat: str) -> Any:
+    """The record of one arm and repeat; InputError names what is wrong and which ones there are."""
+    from experiments.cli.numbers import whole
+
+    stored = store.records(store.get_run(run_id).id)
+    if not stored:
+        raise InputError("run", run_id, "a run with a finished repeat; a claim's repeats are in its comparisons' runs")
+    if arm not in ARMS or all(item.arm != ARMS[arm] for item in stored):
+        there = sorted({item.arm for item in stored})
+        names = [f"{name} ({value})" for value, name in enumerate(("baseline", "candidate")) if value in there]
+        raise InputError("--arm", arm, ", ".join(names))
+    repeats = {item.repeat: item for item in stored if item.arm == ARMS[arm]}
+    number = whole("--repeat", repeat)
+    if number not in repeats:
+        raise InputError("--repeat", repeat, ", ".join(str(one) for one in sorted(repeats)))
+    return repeats[number]
 
 
 @app.command("delete")

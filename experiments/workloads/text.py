@@ -101,12 +101,24 @@ def _cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]
     return ids[:num_tokens]
 
 
-def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
+def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
+    """The text that every request of a workload begins with: sentences with at least `num_tokens` tokens in all."""
+    text = "You answer in short, plain sentences. Keep these notes in mind."
+    while len(tokenizer.encode(text)) < num_tokens:
+        text += f" {SENTENCES[int(rng.integers(0, len(SENTENCES)))]}"
+    return text
+
+
+def chat_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, system: str | None = None
+) -> tuple[int, ...]:
     """A one-turn conversation through the model's chat template: a question with about `num_tokens` tokens in all.
 
-    The template's own tokens come on top. The ids are the template's, so their number is exact by construction.
+    The template's own tokens and those of `system` come on top. The ids are the template's, so their number is exact by
+    construction.
     """
     question = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
     while len(tokenizer.encode(question)) < num_tokens:
         question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
-    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    return tuple(tokenizer.apply_chat_template([*messages, {"role": "user", "content": question}]))
