@@ -3,8 +3,7 @@
 Owns the replay of a record's kv_events and the sampling that keeps a picture small, however long the run: at most
 `columns` moments and `rows` groups of blocks. Knows no charts.
 
-A step's kv_events lead to the state in which the step executed. Between two steps the state stays, except that what
-requests released meanwhile is cached or free.
+Between two steps the state stays, except that what requests released meanwhile is cached or free.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from experiments.metrics.events import NS_PER_S, Record, Request
+from experiments.metrics.journal import Event, journal
 from experiments.metrics.kv import EXTERNAL, KINDS, bytes_per_token, has_kv, kinds_by_step
 from experiments.metrics.slots import Running
 
@@ -25,6 +25,7 @@ COLUMNS, ROWS, POINTS = 160, 96, 240
 MOST_IN_GROUP = 32
 FREE, CACHED = -2, -1  # cell codes; a request's is 2 x its number, and 1 more once it only holds its slot
 NOBODY = -1
+NEVER = 2**63 - 1  # ns
 
 
 def has_blocks(record: Record) -> bool:
@@ -52,7 +53,7 @@ class BlockState:
         self.owner = np.full(self.num_blocks, NOBODY, dtype=np.int32)
         self.published = np.zeros(self.num_blocks, dtype=bool)
 
-    def apply(self, events: Iterable[Sequence[Any]]) -> None:
+    def apply(self, events: Iterable[Event]) -> None:
         """Take in events in their order; ones of requests that the record leaves out are passed over."""
         for what, request_id, blocks in events:
             if what in ("publish", "evict"):
@@ -155,32 +156,40 @@ def _codes_at(record: Record, pool: Pool, moments: Sequence[int]) -> Iterable[np
     state = BlockState(pool.num_blocks, {request["id"]: number for number, request in enumerate(ordered)})
     finish, release = _times(ordered, "finish_ns"), _times(ordered, "release_ns")
     starts = [step["execute_start_ns"] for step in record["steps"]]
-    done = 0
+    ended, events, done = _ended(record), list(journal(record)), 0
     for moment in moments:
         upto = bisect_right(starts, moment)
-        for step in record["steps"][done:upto]:
-            state.apply(step["kv_events"])
+        for place in range(done, upto):
+            state.apply(events[place - 1][1] if place else ())
+            state.apply(events[place][0])
         done = upto
-        # What a step's commit released and published is journaled with the next step, but it is so from now on.
+        # What a commit gave back may be journaled with the next step, but it is so from the release on.
         owned = (state.owner != NOBODY) & (release[state.owner] > moment)
         codes = np.where(owned, 2 * state.owner + (finish[state.owner] <= moment), FREE)
         published = state.published.copy()
-        published[_published_next(record, upto)] = True
+        published[_published_before(record, ended, upto, moment)] = True
         codes[~owned & published] = CACHED
         yield codes
 
 
-def _published_next(record: Record, place: int) -> list[int]:
-    """Blocks that step `place` (or, after the last, the record's end) reports as published since the step before."""
+def _published_before(record: Record, ended: dict[str, int], place: int, moment_ns: int) -> list[int]:
+    """Blocks published by requests that had ended at a moment before step `place`, which may be where it is journaled.
+
+    After the last step the record's kv_events_after is the place. `ended` gives the requests' finish in ns.
+    """
     steps = record["steps"]
     events = steps[place]["kv_events"] if place < len(steps) else record.get("kv_events_after") or ()
-    return [block for what, _, blocks in events if what == "publish" for block in blocks]
+    found = [(ended.get(name, NEVER), blocks) for what, name, blocks in events if what == "publish"]
+    return [block for finish_ns, blocks in found if finish_ns <= moment_ns for block in blocks]
+
+
+def _ended(record: Record) -> dict[str, int]:
+    return {r["id"]: r["finish_ns"] for r in record["requests"] if r["finish_ns"] is not None}
 
 
 def _times(ordered: Sequence[Request], key: str) -> np.ndarray:
     """Of each request, in ns; never for a missing one. One more entry at the end, which NOBODY points at."""
-    never = np.iinfo(np.int64).max
-    return np.array([never if request[key] is None else request[key] for request in ordered] + [never])
+    return np.array([NEVER if request[key] is None else request[key] for request in ordered] + [NEVER])
 
 
 def _grouped(codes: np.ndarray, rows: int) -> np.ndarray:
@@ -236,10 +245,11 @@ def kinds_over_time(record: Record, points: int = POINTS) -> list[dict[str, floa
 
 def _cached_after(record: Record, pool: Pool) -> list[float]:
     """For each step: tokens of the blocks that are cached once it has committed and all of its requests are gone."""
-    state, after = BlockState(pool.num_blocks, {}), []
-    for place, step in enumerate(record["steps"]):
-        state.apply(step["kv_events"])
-        fresh = [block for block in _published_next(record, place + 1) if not state.published[block]]
+    state, after, ended = BlockState(pool.num_blocks, {}), [], _ended(record)
+    for place, (step, (before, _)) in enumerate(zip(record["steps"], journal(record), strict=True)):
+        state.apply(before)
+        published = _published_before(record, ended, place + 1, step["commit_end_ns"])
+        fresh = [block for block in published if not state.published[block]]
         after.append(float((int(state.published.sum()) + len(set(fresh))) * pool.block_size))
     return after
 
@@ -264,8 +274,11 @@ def blocks_at(record: Record, place: int) -> dict[str, Any]:
     numbers = {request["id"]: number for number, request in enumerate(ordered)}
     state = BlockState(pool.num_blocks, numbers)
     computed: dict[int, int] = {}
-    for step in record["steps"][: place + 1]:
-        state.apply(step["kv_events"])
+    released: list[Event] = []
+    for step, (before, after) in zip(record["steps"][: place + 1], journal(record), strict=False):
+        state.apply(released)
+        state.apply(before)
+        released = after
         for request_id, start, count, *_ in step["rows"]:
             if request_id in numbers:
                 computed[numbers[request_id]] = start + count

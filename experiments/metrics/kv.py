@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from experiments.metrics.events import Record
+from experiments.metrics.journal import Event, journal
 
 KINDS = ("used", "held", "internal", "reserved_ahead", "reserved_unused", "cached", "free")
 """They add up to the pool."""
@@ -54,19 +55,25 @@ def _awaited(record: Record) -> Iterator[int]:
     last = {r["id"]: r["prompt_tokens"] + max(0, len(r["output_token_ids"]) - 1) for r in record["requests"]}
     holds: dict[str, int] = {}
     computed: dict[str, int] = {}
-    for step in record["steps"]:
-        for what, request_id, blocks in step.get("kv_events", ()):
-            if what in ("take", "share"):
-                holds[request_id] = holds.get(request_id, 0) + len(blocks)
-            elif what == "drop":
-                holds[request_id] = holds.get(request_id, 0) - len(blocks)
-                if holds[request_id] <= 0:
-                    holds.pop(request_id)
-                    computed.pop(request_id, None)
+    for step, (before, after) in zip(record["steps"], journal(record), strict=True):
+        _count(before, holds, computed)
         for request_id, start, count, *_ in step.get("rows", ()):
             computed[request_id] = start + count
         begun = {request_id: -(-computed.get(request_id, 0) // size) * size for request_id in holds}
         yield sum(max(0, last.get(request_id, 0) - tokens) for request_id, tokens in begun.items())
+        _count(after, holds, computed)
+
+
+def _count(events: list[Event], holds: dict[str, int], computed: dict[str, int]) -> None:
+    """Follow how many blocks each request holds; one that holds none any more has nothing computed."""
+    for what, request_id, blocks in events:
+        if what in ("take", "share"):
+            holds[request_id] = holds.get(request_id, 0) + len(blocks)
+        elif what == "drop":
+            holds[request_id] = holds.get(request_id, 0) - len(blocks)
+            if holds[request_id] <= 0:
+                holds.pop(request_id)
+                computed.pop(request_id, None)
 
 
 def bytes_per_token(record: Record) -> float:

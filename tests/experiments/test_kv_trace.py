@@ -45,6 +45,18 @@ def test_a_finished_request_that_keeps_its_slot_is_held_and_what_it_published_is
     ]
 
 
+def test_blocks_given_back_at_a_commit_may_be_journaled_with_that_step_or_with_the_next():
+    made = contiguous_record()
+    early = contiguous_record()
+    drop = early["steps"][3]["kv_events"].pop()
+    early["steps"][2]["kv_events"].append(drop)  # r01 ended with step 2
+    early["steps"][5]["kv_events"] += early["kv_events_after"]
+    early["kv_events_after"] = []
+    assert shape(block_cells(early, columns=60)) == shape(block_cells(made, columns=60))
+    assert blocks_at(early, 2) == blocks_at(made, 2)
+    assert kinds_over_time(early, points=6) == kinds_over_time(made, points=6)
+
+
 def test_a_shared_block_stays_with_its_other_holder():
     one, two = (request([(30, 1)], id=name, admit_ns=0, steps=[(0, "prefill", 4)]) for name in ("r00", "r01"))
     one["finish_ns"] = one["release_ns"] = 10 * MS
