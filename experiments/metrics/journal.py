@@ -1,7 +1,7 @@
 """Reading the journal of KV blocks: which events led to the state in which a step executed, and which followed it.
 
-A record's steps carry kv_events [[what, request id, blocks], ...] in order. What is one of take (a new block), share (one
-found in the prefix cache), drop, publish (now in the prefix index) and evict (no longer in it).
+A record's steps carry kv_events [[what, request id, blocks], ...] in order. What is one of take (a new block), share
+(one found in the prefix cache), drop, publish (now in the prefix index) and evict (no longer in it).
 """
 
 from __future__ import annotations
