@@ -17,7 +17,7 @@ KEPT = ("baseline", "candidate", "change_pct", "ci95", "noise_floor_pct", "verdi
 def spec_of(options: Mapping[str, Any], settings: Mapping[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """A comparison's spec: the check's own fields and settings, then what the user gave, then FIXED.
 
-    FIXED is the check's alone. The user's settings win over the check's, so that a claim can be tried at another pool size.
+    FIXED is the check's alone. The user's settings win over the check's: a claim can be tried at another pool size.
     """
     fixed: dict[str, Any] = {name: fields.pop(name) for name in FIXED}
     merged = {**(settings or {}), **(options.get("settings") or {})}
