@@ -12,6 +12,7 @@ from experiments.cli.output import note, print_json, write_json
 from ledger.errors import InputError
 
 app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
+ARMS = {"0": 0, "baseline": 0, "1": 1, "candidate": 1}
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id.")]
 
 
@@ -96,37 +97,33 @@ def trace(
 
     if form not in ("json", "chrome"):
         raise InputError("--format", form, "json, chrome")
-    found = stored_record(Store(), run_id, arm, repeat)
-    content = chrome_trace(found.record) if form == "chrome" else found.record
+    store = Store()
+    place = _place(store.record_keys(store.get_run(run_id).id), run_id, arm, repeat)
+    record = store.record(run_id, *place)
+    content = chrome_trace(record) if form == "chrome" else record
     if out is None:
         print_json(content)
         return
     write_json(out, content)
     if as_json:
-        print_json({"run_id": run_id, "arm": found.arm, "repeat": found.repeat, "format": form, "file": str(out)})
+        print_json({"run_id": run_id, "arm": place[0], "repeat": place[1], "format": form, "file": str(out)})
     else:
         note(f"written: {out}")
 
 
-ARMS = {"0": 0, "baseline": 0, "1": 1, "candidate": 1}
-
-
-def stored_record(store: Any, run_id: str, arm: str, repeat: str) -> Any:
-    """The record of one arm and repeat; InputError names what is wrong and which ones there are."""
+def _place(keys: list[tuple[int, int]], run_id: str, arm: str, repeat: str) -> tuple[int, int]:
+    """(arm, repeat) as numbers; InputError names what is wrong and which ones there are."""
     from experiments.cli.numbers import whole
 
-    stored = store.records(store.get_run(run_id).id)
-    if not stored:
+    if not keys:
         raise InputError("run", run_id, "a run with a finished repeat; a claim's repeats are in its comparisons' runs")
-    if arm not in ARMS or all(item.arm != ARMS[arm] for item in stored):
-        there = sorted({item.arm for item in stored})
-        names = [f"{name} ({value})" for value, name in enumerate(("baseline", "candidate")) if value in there]
-        raise InputError("--arm", arm, ", ".join(names))
-    repeats = {item.repeat: item for item in stored if item.arm == ARMS[arm]}
-    number = whole("--repeat", repeat)
-    if number not in repeats:
-        raise InputError("--repeat", repeat, ", ".join(str(one) for one in sorted(repeats)))
-    return repeats[number]
+    there = sorted({one for one, _ in keys})
+    if ARMS.get(arm) not in there:
+        raise InputError("--arm", arm, ", ".join(name for name, number in ARMS.items() if number in there))
+    found = (ARMS[arm], whole("--repeat", repeat) or 0)
+    if found not in keys:
+        raise InputError("--repeat", repeat, ", ".join(str(two) for one, two in keys if one == found[0]))
+    return found
 
 
 @app.command("delete")
