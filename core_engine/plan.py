@@ -67,11 +67,16 @@ class Row:
 
 @dataclass(frozen=True)
 class StepPlan:
-    """The rows of one step and the blocks newly reserved for it, by request, so that a failed step can be undone."""
+    """The rows of one step, and what planning it changed, so that a step that was not executed can be undone.
+
+    reserved: blocks newly taken, by request; admitted and preempted: ids of requests, in order.
+    """
 
     index: int
     rows: tuple[Row, ...]
     reserved: tuple[tuple[str, tuple[int, ...]], ...]
+    admitted: tuple[str, ...] = ()
+    preempted: tuple[str, ...] = ()
 
     @property
     def num_tokens(self) -> int:

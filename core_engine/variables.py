@@ -21,7 +21,7 @@ class Variable:
 
     kind is one of "choice", "int", "float", "path"; minimum and maximum are inclusive; unit is for display.
     derives names what follows from it (listed in results as changed because of it), moves the curves it should move,
-    peers the flag that does the same elsewhere.
+    peers the flag that does the same elsewhere, requires the values of other variables that a value of it needs.
     """
 
     name: str
@@ -36,6 +36,7 @@ class Variable:
     derives: tuple[str, ...] = ()
     moves: tuple[str, ...] = ()
     peers: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def accepted(self) -> str:
         """What this variable accepts, in words, for error messages."""
@@ -126,6 +127,16 @@ def _entries() -> tuple[Variable, ...]:
             help="Most requests that may wait; one more is refused.",
         ),
         Variable(
+            "kv_layout",
+            "choice",
+            "paged",
+            group="memory",
+            choices=("paged", "contiguous"),
+            moves=("ttft_s", "output_tokens_per_s"),
+            requires={"contiguous": {"prefix_cache": "off"}},
+            help="Blocks as tokens come, or one run of memory for the longest an answer may become.",
+        ),
+        Variable(
             "block_size",
             "int",
             16,
@@ -149,6 +160,31 @@ def _entries() -> tuple[Variable, ...]:
             moves=("output_tokens_per_s", "ttft_s"),
             peers={"vLLM": "--kv-cache-memory-bytes", "SGLang": "--max-total-tokens", "llama.cpp": "--ctx-size"},
             help="Memory given to the KV cache.",
+        ),
+        Variable(
+            "kv_watermark",
+            "float",
+            0.01,
+            group="memory",
+            minimum=0,
+            maximum=0.5,
+            moves=("ttft_s",),
+            help="Share of the KV blocks kept free when a request is admitted, so that running ones can grow.",
+        ),
+        Variable(
+            "prefix_cache",
+            "choice",
+            "on",
+            group="memory",
+            choices=("on", "off"),
+            moves=("ttft_s", "output_tokens_per_s"),
+            peers={
+                "vLLM": "--enable-prefix-caching",
+                "SGLang": "--disable-radix-cache",
+                "TensorRT-LLM": "enable_block_reuse",
+                "llama.cpp": "--cache-prompt",
+            },
+            help="Whether the KV of a prompt's beginning is reused when an earlier request began alike.",
         ),
         Variable(
             "model",

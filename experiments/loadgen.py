@@ -122,10 +122,10 @@ class _Drive:
     def turn(self) -> None:
         """Hand over what is due, then one step, or a sleep when nothing can be computed yet."""
         self._send_due()
-        steps_before = len(self._engine.trace.steps)
+        steps_before = self._engine.trace.num_steps
         if self._engine.has_unfinished():
             self._output_tokens += sum(len(output.token_ids) for output in self._engine.step())
-            if len(self._engine.trace.steps) > steps_before:
+            if self._engine.trace.num_steps > steps_before:
                 return
             self._sleep(at_most_s=POLL_S)
         else:

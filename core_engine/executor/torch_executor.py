@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import torch
 
+from core_engine.config import EngineConfig
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.batch import build_batch
 from core_engine.model.decoder import Decoder
+from core_engine.model.loader import LoadedModel
 from core_engine.plan import GREEDY, Row, StepPlan, StepResult
 from core_engine.sampling import choose_token
-from ledger.errors import InputError
+from ledger.errors import CannotRunError, InputError
 
 MIB = 1024**2
 
@@ -122,3 +124,28 @@ class TorchExecutor:
             for i in range(seqs)
         )
         return [(prefill,), decode]
+
+
+def make_torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecutor:
+    """The executor of a configuration, its activation peak measured once for each set of sizes.
+
+    CannotRunError when the KV cache can't be allocated.
+    """
+    # Unchunked, a step is a whole prompt beside all running decodes; chunked, the budget bounds both together.
+    beside = 0 if config.chunked_prefill == "on" else config.max_num_seqs
+    try:
+        executor = TorchExecutor(
+            loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB
+        )
+        sizes = (config.max_num_seqs, config.max_num_batched_tokens + beside)
+        key = (executor.num_blocks, config.block_size, *sizes)
+        known = loaded.activation_peaks.get(key)
+        loaded.activation_peaks[key] = executor.measure_activations(*sizes) if known is None else known
+        executor.set_activation_peak(loaded.activation_peaks[key])
+    except (MemoryError, RuntimeError) as error:
+        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
+            raise
+        raise CannotRunError(
+            f"kv_memory_mib: {config.kv_memory_mib} MiB of KV cache can't be allocated here; use less"
+        ) from None
+    return executor

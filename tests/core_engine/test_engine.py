@@ -61,7 +61,7 @@ def test_a_request_that_can_never_run_is_refused_with_the_reason(
     engine = engine_of(tiny_loaded, **settings)
     with pytest.raises(InputError, match=word):
         engine.add(prompt)
-    assert not engine.has_unfinished() and not engine.requests
+    assert not engine.has_unfinished() and not engine.sessions.live
 
 
 def test_one_that_outgrows_the_pool_alone_ends_with_length(tiny_loaded: LoadedModel) -> None:
@@ -114,7 +114,7 @@ def test_abort_at_any_time_frees_everything(tiny_loaded: LoadedModel, after: int
     engine.abort(first)
     engine.abort(first)
     assert engine.pool.num_used == 0 and not engine.has_unfinished()
-    assert engine.requests[first].finish_reason == "abort"
+    assert engine.sessions.of(first)[0].request.finish_reason == "abort"
 
 
 def test_the_event_log_accounts_for_every_token(tiny_loaded: LoadedModel) -> None:

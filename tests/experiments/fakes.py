@@ -83,6 +83,7 @@ class FakeExecutor:
 def fake_loaded() -> Any:
     """What an engine asks of a loaded model."""
     return SimpleNamespace(
+        name="fake",
         tokenizer=ByteTokenizer(),
         spec=SimpleNamespace(vocab_size=256),
         decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
