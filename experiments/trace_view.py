@@ -17,7 +17,7 @@ from experiments.store import Run
 def waterfall_rows(record: Record) -> list[dict[str, Any]]:
     """{"request","row","tokens", the parts and "e2e_s" in s} of each answered request, in order of arrival."""
     of = Waterfalls(record).of
-    rows = []
+    rows: list[dict[str, Any]] = []
     for request in by_arrival(record):
         parts = of(request)
         if parts is not None:

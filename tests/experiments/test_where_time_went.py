@@ -24,9 +24,9 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     return made
 
 
-def engine_of(clock: VirtualClock, **settings: Any) -> Engine:
+def engine_of(clock: VirtualClock, loaded: Any = None, **settings: Any) -> Engine:
     config = EngineConfig.from_settings(settings)
-    return Engine(config, fake_loaded(), clock=clock, executor=FakeExecutor(clock, config))
+    return Engine(config, loaded or fake_loaded(), clock=clock, executor=FakeExecutor(clock, config))
 
 
 def workload_of(*requests: tuple[int, int, float]) -> Workload:
@@ -65,9 +65,9 @@ def test_without_a_delay_nothing_is_overhead_or_unexplained_on_a_clock_that_only
 
 
 def test_a_delay_while_detokenizing_is_overhead(clock: VirtualClock) -> None:
-    engine = engine_of(clock)
-    engine.tokenizer.decode = once(engine.tokenizer.decode, clock, at_call=3)
-    parts = parts_of(loadgen.run(engine, TWO), 0)
+    loaded = fake_loaded()
+    loaded.tokenizer.decode = once(loaded.tokenizer.decode, clock, at_call=3)
+    parts = parts_of(loadgen.run(engine_of(clock, loaded), TWO), 0)
     assert parts["overhead_s"] == pytest.approx(DELAY_S, abs=1e-6)
     assert parts["unexplained_s"] == pytest.approx(0, abs=1e-9)
 
@@ -91,7 +91,7 @@ def test_a_delay_in_what_the_load_generator_calls_back_is_overhead(clock: Virtua
 
 def test_the_wait_of_a_preempted_request_is_queue(clock: VirtualClock) -> None:
     """One MiB is 64 tokens of the stand-in's pool: two requests of 50 can't both stay."""
-    engine = engine_of(clock, kv_memory_mib=1, block_size=1)
+    engine = engine_of(clock, kv_memory_mib=1, block_size=1, prefix_cache="off")
     record = loadgen.run(engine, workload_of((10, 40, 0.0), (10, 40, 0.0)))
     assert record["counters"]["preemptions"] >= 1
     victim = next(place for place, request in enumerate(record["requests"]) if request["preemptions"])
