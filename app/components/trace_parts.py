@@ -138,7 +138,8 @@ def _arithmetic(row: dict[str, Any], side: Side) -> str:
         pool=number(side.blocks.waste["pool_bytes"], 9),
         share=percent(100 * row["share"]),
     )
-    return f"{t('trace.kind_' + row['kind'])}: {escape(line)}"
+    name = t(f"trace.kind_{row['kind']}")
+    return f"{name}: {escape(line)}"
 
 
 def _fullness(sides: Sequence[Side]) -> None:

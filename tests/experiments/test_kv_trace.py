@@ -8,6 +8,7 @@ import pytest
 from records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
 from experiments.kv_trace import block_cells, blocks_at, has_blocks, kinds_over_time, pool_of
+from experiments.memory_view import live_kv_bytes
 from experiments.metrics.kv import KINDS
 
 
@@ -133,3 +134,11 @@ def test_a_hundred_thousand_events_are_a_small_picture_in_little_time():
     assert time.perf_counter() - start < 10  # about 1 s on one core
     assert len(cells) <= 160 * 12
     assert len(series) == 240
+
+
+def test_the_live_strip_has_kinds_in_bytes_and_leaves_out_what_is_nothing():
+    kv = {"used_tokens": 8, "held_tokens": 0, "internal_tokens": 4, "unused_tokens": 0, "cached_tokens": 0}
+    snapshot = {"kv": {**kv, "free_tokens": 36}, "blocks": {"total": 12, "block_size": 4},
+                "ledger": {"kv_pool_bytes": 4800}}  # fmt: skip
+    assert live_kv_bytes(snapshot) == {"used": 800, "internal": 400, "free": 3600}
+    assert live_kv_bytes({"kv": None}) == {}
