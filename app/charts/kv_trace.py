@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
@@ -30,13 +30,18 @@ STATES = {"running": "running_cell", "held": "held_cell", "cached": "cached_cell
 
 
 def block_timeline(
-    cells: Sequence[Mapping[str, Any]], num_blocks: int, end_s: float, mode: str, words: Mapping[str, str]
+    cells: Sequence[Mapping[str, Any]],
+    num_blocks: int,
+    end_s: float,
+    mode: str,
+    words: Mapping[str, str],
+    states: Collection[str] = ("running", "held", "cached"),
 ) -> alt.LayerChart:
     """Blocks up, time across, a colour a request; paler where a finished request still holds its slot.
 
     A cell: first, last (blocks, both included), start_s, end_s, state, request, number. num_blocks and end_s are the
-    ends of the axes, so that two charts can share them. Words: running_cell, held_cell, cached_cell, free_cell, block,
-    owner, state, from_s, to_s.
+    ends of the axes, states the legend, so that two charts can share them.
+    Words: running_cell, held_cell, cached_cell, free_cell, block, owner, state, from_s, to_s.
     """
     t = TOKENS[mode]
     rows = [_cell(cell, mode, words) for cell in cells]
@@ -59,13 +64,10 @@ def block_timeline(
         .encode(x=alt.X("middle:Q"), y=alt.Y("centre:Q"), text="label:N", color=alt.Color("ink:N", scale=None))
         .transform_filter(f"{room} && {tall}")
     )
-    swatches = [
-        Swatch(words["running_cell"], t["cand"], t["cand"]),
-        Swatch(words["held_cell"], t["kv_reserved"], t["kv_reserved"]),
-        Swatch(words["cached_cell"], t["cached"], t["cached"]),
-        Swatch(words["free_cell"], t["card"], t["queue_base"]),
-    ]
-    return finish([legend(swatches, MAP_HEIGHT), rects, names], mode, MAP_HEIGHT)
+    paints = {"running": t["cand"], "held": t["kv_reserved"], "cached": t["cached"]}
+    swatches = [Swatch(words[STATES[state]], paint, paint) for state, paint in paints.items() if state in states]
+    swatches.append(Swatch(words["free_cell"], t["card"], t["queue_base"]))
+    return finish([legend(swatches, MAP_HEIGHT, pixels=False), rects, names], mode, MAP_HEIGHT)
 
 
 def _cell(cell: Mapping[str, Any], mode: str, words: Mapping[str, str]) -> dict[str, Any]:
@@ -93,11 +95,17 @@ def _cell(cell: Mapping[str, Any], mode: str, words: Mapping[str, str]) -> dict[
 
 
 def kinds_chart(
-    series: Sequence[Mapping[str, float]], pool_bytes: float, end_s: float, mode: str, words: Mapping[str, str]
+    series: Sequence[Mapping[str, float]],
+    pool_bytes: float,
+    end_s: float,
+    mode: str,
+    words: Mapping[str, str],
+    kinds: Collection[str] | None = None,
 ) -> alt.LayerChart:
     """The pool in MiB by kind, stacked, over time; a dashed line marks the free part outside of the longest free run.
 
-    A row of series: t_s, the bytes of each of STACK, and external. pool_bytes and end_s are the ends of the axes.
+    A row of series: t_s, the bytes of each of STACK, and external. pool_bytes and end_s are the ends of the axes, kinds
+    (by default those there are) the legend, so that two charts can share them.
     Words: kind_used, kind_held, kind_internal, kind_reserved_ahead, kind_reserved_unused, kind_cached, kind_free,
     kind_external, time.
     """
@@ -110,16 +118,19 @@ def kinds_chart(
     stacked = [_stack(row) for row in series]
     layers = []
     for kind, (token, _) in STACK.items():
-        if not any(row[kind] for row in series):
+        if kind == "free" or not any(row[kind] for row in series):
             continue
         rows = [{"t": row["t"], "low": row[kind][0], "high": row[kind][1]} for row in stacked]
         area = alt.Chart(data(rows)).mark_area(interpolate="step", color=t[token], opacity=1, tooltip=None)
         layers.append(area.encode(x=x, y=y, y2="high:Q"))
+    shown = kinds_in(series) if kinds is None else kinds
     swatches = [
         Swatch(words[word], t[token], t["queue_base"] if kind == "free" else t[token])
         for kind, (token, word) in STACK.items()
-        if kind in ("used", "free") or any(row[kind] for row in series)
+        if kind in shown
     ]
+    if "external" in shown:
+        swatches.append(Swatch(words["kind_external"], t["text"], t["text"], "M-1,0L1,0"))
     if any(row["external"] for row in series):
         line = [{"t": row["t"], "low": row["edge"]} for row in stacked]
         layers.append(
@@ -127,9 +138,13 @@ def kinds_chart(
             .mark_line(interpolate="step", strokeDash=[4, 3], strokeWidth=1.4, color=t["text"], tooltip=None)
             .encode(x=x, y=y)
         )
-        swatches.append(Swatch(words["kind_external"], t["text"], t["text"], "M-1,0L1,0"))
     layers.append(_kinds_tooltip(stacked, series, x, y, words))
-    return finish([legend(swatches, KINDS_HEIGHT), *layers], mode, KINDS_HEIGHT)
+    return finish([legend(swatches, KINDS_HEIGHT, pixels=False), *layers], mode, KINDS_HEIGHT)
+
+
+def kinds_in(series: Sequence[Mapping[str, float]]) -> set[str]:
+    """The kinds that a legend must name: used and free always, others where there are any bytes of them."""
+    return {"used", "free", *(kind for row in series for kind in (*STACK, "external") if row[kind])}
 
 
 def _stack(row: Mapping[str, float]) -> dict[str, Any]:

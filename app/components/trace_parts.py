@@ -12,12 +12,13 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import block_map, block_timeline, kinds_chart, waterfall_chart
+from app.charts.kv_trace import kinds_in
 from app.components.live import request_letter
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, words
 from experiments.kv_trace import blocks_at
 from experiments.metrics.kv import EXTERNAL, KINDS
-from experiments.report.words import number, percent
+from experiments.report.words import MISSING, number, percent
 from experiments.store import Run
 from experiments.trace_export import chrome_trace
 from experiments.trace_view import Blocks, TraceView, step_of, waste_rows
@@ -70,9 +71,12 @@ def blocks(sides: Sequence[Side]) -> None:
         total = max(side.blocks.num_blocks for side in sides)
         end_s = max(side.blocks.end_s for side in sides)
 
+        states = {cell.state for side in sides for cell in side.blocks.cells}
+
         def show(side: Side) -> None:
             cells = [asdict(cell) for cell in side.blocks.cells]
-            draw(block_timeline(cells, total, end_s, mode(), words("chart.")), t("alt.block_timeline", arm=side.name))
+            chart = block_timeline(cells, total, end_s, mode(), words("chart."), states)
+            draw(chart, t("alt.block_timeline", arm=side.name))
 
         _side_by_side(sides, show)
         with st.expander(t("trace.one_step")):
@@ -104,12 +108,14 @@ def kinds(sides: Sequence[Side]) -> None:
         end_s = max(side.blocks.end_s for side in sides)
         pool = max(side.blocks.pool_bytes for side in sides)
 
+        named = {kind for side in sides for kind in kinds_in(side.blocks.series)}
+
         def show(side: Side) -> None:
-            chart = kinds_chart(side.blocks.series, pool, end_s, mode(), words("chart."))
+            chart = kinds_chart(side.blocks.series, pool, end_s, mode(), words("chart."), named)
             draw(chart, t("alt.kinds", arm=side.name))
 
         _side_by_side(sides, show)
-        st.markdown(f"#### {t('trace.waste')}")
+        st.markdown(f"**{t('trace.waste')}**")
         st.caption(t("trace.waste_caption"))
         st.dataframe(pd.DataFrame([_waste_row(kind, sides) for kind in WASTE_KINDS]), hide_index=True)
         with st.expander(t("trace.arithmetic")):
@@ -133,13 +139,18 @@ def _arithmetic(row: dict[str, Any], side: Side) -> str:
     line = t(
         "trace.arithmetic_line",
         tokens=number(row["tokens"], 5),
-        each=number(side.blocks.waste["bytes_per_token"], 6),
-        bytes=number(row["bytes"], 6),
-        pool=number(side.blocks.waste["pool_bytes"], 9),
+        each=_whole(side.blocks.waste["bytes_per_token"]),
+        bytes=_whole(row["bytes"]),
+        pool=_whole(side.blocks.waste["pool_bytes"]),
         share=percent(100 * row["share"]),
     )
     name = t(f"trace.kind_{row['kind']}")
     return f"{name}: {escape(line)}"
+
+
+def _whole(value: float | None) -> str:
+    """A count, thousands separated; a dash for none."""
+    return MISSING if value is None else f"{value:,.0f}"
 
 
 def _fullness(sides: Sequence[Side]) -> None:
@@ -191,11 +202,11 @@ def prefix_and_preemptions(sides: Sequence[Side]) -> None:
 def _prefix(side: Side) -> None:
     found = side.view.prefix
     if not side.view.prefix_on:
-        st.caption(t("trace.prefix_off", prefill=number(found["prefill_tokens"], 6)))
+        st.caption(t("trace.prefix_off", prefill=_whole(found["prefill_tokens"])))
         return
     rate = None if found["hit_rate"] is None else 100 * found["hit_rate"]
-    figures = {"rate": percent(rate), "hit": number(found["hit_tokens"], 6)}
-    st.caption(t("trace.prefix_caption", prefill=number(found["prefill_tokens"], 6), **figures))
+    figures = {"rate": percent(rate), "hit": _whole(found["hit_tokens"])}
+    st.caption(t("trace.prefix_caption", prefill=_whole(found["prefill_tokens"]), **figures))
     column = st.column_config.ProgressColumn(t("trace.hit_share"), min_value=0, max_value=1, format="percent")
     rows = [
         {

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 class WorkloadSpec:
     """A workload before it is drawn. Lengths are inclusive ranges in tokens; `rate_rps` is None for a burst.
 
-    `prompt_tokens` is exact for raw prompts; for `chat` it sizes the user's message and the template comes on top.
+    `prompt_tokens` is exact for raw prompts; for `chat` it sizes the user's message and the template comes on top, with
+    `shared_tokens` the request's own question.
     `output_tokens` is how long answers really are, `max_tokens` the limit every request states; clients state one limit
     for all, and nobody knows beforehand how long an answer will be. `tail_share` of the answers is drawn from
-    `tail_tokens` instead. `shared_tokens` sizes a system prompt that all requests of a chat begin with.
+    `tail_tokens` instead. `shared_tokens` sizes a text that all prompts begin with.
     """
 
     name: str
@@ -86,7 +87,6 @@ WORKLOADS: dict[str, WorkloadSpec] = {
             prompt_tokens=(12, 40),
             output_tokens=(8, 24),
             max_tokens=64,
-            chat=True,
             shared_tokens=400,
         ),
     )

@@ -109,16 +109,28 @@ def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Gene
     return text
 
 
-def chat_prompt(
-    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, system: str | None = None
+def shared_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, system: str
 ) -> tuple[int, ...]:
+    """`system`, then a question of the request's own with about `num_tokens` tokens, as raw text.
+
+    The ids are those of the whole text, so a server that gets the text counts the same tokens. No chat template: models
+    without one can be measured too.
+    """
+    return tuple(tokenizer.encode(f"{system}\n\n{_question(tokenizer, num_tokens, rng)}\n\n"))
+
+
+def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
     """A one-turn conversation through the model's chat template: a question with about `num_tokens` tokens in all.
 
-    The template's own tokens and those of `system` come on top. The ids are the template's, so their number is exact by
-    construction.
+    The template's own tokens come on top. The ids are the template's, so their number is exact by construction.
     """
+    question = _question(tokenizer, num_tokens, rng)
+    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
+
+
+def _question(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
     question = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
     while len(tokenizer.encode(question)) < num_tokens:
         question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
-    messages = [{"role": "system", "content": system}] if system is not None else []
-    return tuple(tokenizer.apply_chat_template([*messages, {"role": "user", "content": question}]))
+    return question

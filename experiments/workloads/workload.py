@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from experiments.workloads.arrivals import burst_arrivals_ns, poisson_arrivals_ns
 from experiments.workloads.builtin import WORKLOADS, WorkloadSpec
 from experiments.workloads.lengths import log_uniform_lengths, long_tailed_lengths
-from experiments.workloads.text import TokenizerLike, chat_prompt, exact_prompt, system_prompt
+from experiments.workloads.text import TokenizerLike, chat_prompt, exact_prompt, shared_prompt, system_prompt
 from ledger.errors import InputError
 
 __all__ = ["TokenizerLike", "Workload", "WorkloadRequest", "build"]
@@ -82,12 +83,13 @@ def build(
     prompt_rng, output_rng, text_rng, arrival_rng, shared_rng = (np.random.default_rng(stream) for stream in streams)
     prompt_lengths = log_uniform_lengths(*spec.prompt_tokens, count, prompt_rng)
     arrivals = burst_arrivals_ns(count) if rate is None else poisson_arrivals_ns(rate, count, arrival_rng)
-    system = system_prompt(tokenizer, spec.shared_tokens, shared_rng) if spec.shared_tokens else None
+    if spec.shared_tokens:
+        prompt = partial(shared_prompt, system=system_prompt(tokenizer, spec.shared_tokens, shared_rng))
+    else:
+        prompt = partial(chat_prompt if spec.chat else exact_prompt)
     requests = tuple(
         WorkloadRequest(
-            chat_prompt(tokenizer, length, text_rng, system)
-            if spec.chat
-            else exact_prompt(tokenizer, length, text_rng),
+            prompt(tokenizer, length, text_rng),
             min(spec.max_tokens, max_tokens_cap or spec.max_tokens),
             min(output, max_tokens_cap or output),
             arrival,

@@ -126,6 +126,8 @@ def test_shared_prefix_begins_alike_for_some_hundred_tokens_and_asks_different_t
     assert common >= 400
     assert all(len(prompt) - common < 200 for prompt in prompts)
     assert len(set(prompts)) == len(prompts)
+    for ids in prompts:  # a server that gets the text counts the same tokens
+        assert tuple(word_tokenizer.encode(word_tokenizer.decode(list(ids)))) == ids
     gaps = np.diff([request.arrival_ns for request in workload.requests]) / 1e9
     assert gaps.mean() == pytest.approx(2.0, rel=0.7)
 
