@@ -350,7 +350,8 @@ def test_waterfall_bars_end_at_the_latency_and_leave_out_parts_of_nothing() -> N
     chart = charts.waterfall_chart(made, 4.25, "light", WORDS)
     bars = rows(chart, "part", mark="rect")
     assert [(bar["part"], bar["start"], bar["end"]) for bar in bars] == [
-        ("queue_s", 0, 1), ("prefill_s", 1, 1.5), ("decode_s", 1.5, 3.5), ("decode_s", 0, 4), ("unexplained_s", 4, 4.25),
+        ("queue_s", 0, 1), ("prefill_s", 1, 1.5), ("decode_s", 1.5, 3.5),
+        ("decode_s", 0, 4), ("unexplained_s", 4, 4.25),
     ]  # fmt: skip
     assert "2 by arrival" in texts(chart)
 
