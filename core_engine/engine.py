@@ -60,9 +60,7 @@ class Engine:
             chunked=config.chunked_prefill == "on",
         )
         self.trace = Trace()
-        self.sessions = Sessions(
-            self.tokenizer.decode, self.tokenizer.eos_token_ids, seed=config.seed, namespace=_namespace(loaded)
-        )
+        self.sessions = Sessions(self.tokenizer, seed=config.seed, namespace=_namespace(loaded))
         self.environment = describe(loaded.weights.embedding.device, loaded.weights.embedding.dtype)
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -100,6 +98,7 @@ class Engine:
             capacity=self._capacity,
             scoring=score_start is not None,
         )
+        params.check_vocabulary(self.loaded.spec.vocab_size)
         refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
         arrival_ns = start_ns if arrival_ns is None else arrival_ns
         group, requests = self.sessions.open(ids, params, request_id, arrival_ns, start_ns, score_start)

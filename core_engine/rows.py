@@ -23,13 +23,12 @@ def row_of(request: Request, count: int) -> Row:
 
 def _sampling(request: Request) -> RowSampling:
     params = request.params
-    penalised = params.repetition_penalty != 1 or params.presence_penalty or params.frequency_penalty
     return RowSampling(
         params=params,
         seed=request.seed,
         sample_index=request.sample_index,
         num_prompt_tokens=request.num_prompt_tokens,
-        history=tuple(request.tokens) if penalised else (),
+        history=tuple(request.tokens) if params.needs_history else (),
         banned=request.end_token_ids if request.num_output_tokens < params.min_tokens else (),
     )
 

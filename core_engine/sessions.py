@@ -6,9 +6,10 @@ scheduling.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
+from core_engine.model.tokenizer import Tokenizer
 from core_engine.outputs import Completion, Output
 from core_engine.request import Request, RequestLog, SamplingParams
 from core_engine.text import TextStream
@@ -46,12 +47,11 @@ class Session:
         most_tokens: the longest the sequence may become, prompt included.
         """
         request, params = self.request, self.request.params
-        early = request.num_output_tokens < params.min_tokens
         ends = token in request.end_token_ids
         if not ends:
             self.text.push(token)
         reason = None
-        if ends or (self.text.stopped and not early) or request.num_output_tokens == params.answer_tokens:
+        if ends or self.text.stopped or request.num_output_tokens == params.answer_tokens:
             reason = "stop"
         elif len(request.tokens) >= min(request.max_total_tokens, most_tokens):
             reason = "length"
@@ -74,8 +74,7 @@ class Sessions:
 
     def __init__(
         self,
-        decode: Callable[[Sequence[int]], str],
-        eos_token_ids: Sequence[int],
+        tokenizer: Tokenizer,
         *,
         seed: int,
         namespace: str,
@@ -83,8 +82,7 @@ class Sessions:
     ) -> None:
         self.live: dict[str, Session] = {}
         self.ended: dict[str, Session] = {}
-        self._decode = decode
-        self._eos = tuple(eos_token_ids)
+        self._tokenizer = tokenizer
         self._seed = seed
         self._namespace = namespace
         self._keep = keep
@@ -109,7 +107,7 @@ class Sessions:
         self._num_groups += 1
         # Requests without a seed get distinct ones, the same in every run of the same schedule.
         seed = params.seed if params.seed is not None else (self._seed * 1_000_003 + number) % 2**63
-        ends = (() if params.ignore_eos else self._eos) + params.stop_token_ids
+        ends = (() if params.ignore_eos else tuple(self._tokenizer.eos_token_ids)) + params.stop_token_ids
         first = Request(
             group,
             0,
@@ -128,8 +126,14 @@ class Sessions:
         for request in requests:
             request.index = self._num_requests
             self._num_requests += 1
-            self.live[request.id] = Session(request, TextStream(self._decode, params.stop))
+            self.live[request.id] = Session(request, self._text(params))
         return group, requests
+
+    def _text(self, params: SamplingParams) -> TextStream:
+        tokenizer = self._tokenizer
+        return TextStream(
+            tokenizer.decode, params.stop, min_tokens=params.min_tokens, byte_tokens=tokenizer.byte_tokens
+        )
 
     def of(self, request_id: str) -> list[Session]:
         """The sessions behind an id that `open` returned, or of one sample; InputError when it is not known."""

@@ -43,7 +43,7 @@ class Variable:
         if self.kind == "choice":
             return ", ".join(self.choices)
         if self.kind == "path":
-            return "embedded, or the path of a model directory"
+            return "embedded, or the path of a model directory or .gguf file"
         kind = "a whole number" if self.kind == "int" else "a number"
         return f"{kind} from {self.minimum:g} to {self.maximum:g}{' ' + self.unit if self.unit else ''}"
 
@@ -193,7 +193,7 @@ def _entries() -> tuple[Variable, ...]:
             group="model",
             moves=("ttft_s", "itl_s", "output_tokens_per_s", "quality"),
             derives=("num_kv_blocks",),
-            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors).",
+            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors) or GGUF file.",
         ),
         Variable(
             "device",
