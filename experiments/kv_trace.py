@@ -265,8 +265,8 @@ def _empty(pool: Pool, cached: float) -> np.ndarray:
 def blocks_at(record: Record, place: int) -> dict[str, Any]:
     """The blocks while step `place` of the record executed, as the live block map takes them.
 
-    {"total","used","free","block_size","owners","fill","step"}: owners[block] is a request's number, -1 without one;
-    fill[block] is its tokens with KV. ValueError for a step that is not there.
+    {"total","used","free","cached","block_size","owners","fill","step"}: owners[block] is a request's number, -1 without
+    one; fill[block] is its tokens with KV. ValueError for a step that is not there.
     """
     if not 0 <= place < len(record["steps"]):
         raise ValueError(f"step {place} of {len(record['steps'])}")
@@ -288,10 +288,12 @@ def blocks_at(record: Record, place: int) -> dict[str, Any]:
             tokens = computed.get(number, 0) - position * pool.block_size
             fill[block] = max(fill[block], min(pool.block_size, max(0, tokens)))
     used = int((state.owner != NOBODY).sum())
+    cached = np.flatnonzero(state.published & (state.owner == NOBODY)).tolist()
     return {
         "total": pool.num_blocks,
         "used": used,
-        "free": pool.num_blocks - used,
+        "free": pool.num_blocks - used - len(cached),
+        "cached": cached,
         "block_size": pool.block_size,
         "owners": state.owner.tolist(),
         "fill": fill,

@@ -12,8 +12,8 @@ from app.charts.timeline import timeline_chart
 from app.charts.waterfall import waterfall_chart
 
 _KEYS = """
-account activations arm block block_filling block_free block_full block_reserved blocks_per_cell boundary by_arrival
-cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held kind_internal
+account activations arm block block_cached block_filling block_free block_full block_reserved blocks_per_cell boundary
+by_arrival cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held kind_internal
 kind_reserved_ahead kind_reserved_unused kind_used part_decode_s part_overhead_s part_prefill_s part_queue_s
 part_stalled_s part_unexplained_s whole
 change computed decode duration finished first_n from_s held interval_95 kv_free kv_reserved kv_used label

@@ -117,9 +117,9 @@ def _gauges(live: dict[str, Any]) -> None:
 
 
 def _blocks(blocks: dict[str, Any]) -> None:
-    caption = t(
-        "live.block_caption", total=blocks["total"], size=blocks["block_size"], used=blocks["used"], free=blocks["free"]
-    )
+    numbers = {name: blocks[name] for name in ("total", "used", "free")}
+    cached = len(blocks.get("cached") or ())
+    caption = t("live.block_caption", size=blocks["block_size"], cached=cached, **numbers)
     heading(t("live.block_map"), "measured", caption)
     draw(block_map(blocks, request_letter, mode(), words("chart.")), t("alt.block_map"))
 

@@ -273,6 +273,12 @@ def test_block_map_has_a_cell_a_block_with_its_state_and_letter() -> None:
     assert len(texts(chart)) == sum(cell["letter"] != "" for cell in cells)
 
 
+def test_block_map_shows_cached_blocks_that_nobody_owns() -> None:
+    made = {**blocks(8), "cached": [0, 4]}
+    cells = rows(charts.block_map(made, "abc".__getitem__, "light", WORDS), "kind", "start", mark="rect")[:8]
+    assert [cell["kind"] for cell in cells] == ["block_cached", "block_full", "block_filling", "block_reserved"] * 2
+
+
 def test_block_map_drops_letters_then_groups() -> None:
     single = charts.block_map(blocks(2000), "abc".__getitem__, "light", WORDS)
     assert len(rows(single, "kind", mark="rect")) == 2 * 2000 and not texts(single)

@@ -36,7 +36,11 @@ def test_a_finished_request_that_keeps_its_slot_is_held_and_what_it_published_is
         kv_step(2, 40, [("drop", "r00", [0]), ("drop", "r01", [1]), ("share", "r02", [0])],
                 [("r02", 4, 1, "prefill", True)], used=4),
     ]  # fmt: skip
-    cells = block_cells(kv_record(held, other, later, steps=steps), columns=50)
+    made = kv_record(held, other, later, steps=steps)
+    made["steps"][1]["kv_events"] += [["publish", "r01", [1]]]
+    assert blocks_at(made, 2)["cached"] == [1]
+    made["steps"][1]["kv_events"].pop()
+    cells = block_cells(made, columns=50)
     assert shape(cells) == [
         (0, 0, 0.0, 0.01, "running", "r00"),
         (0, 0, 0.01, 0.02, "held", "r00"),
@@ -106,6 +110,7 @@ def test_blocks_of_one_step_have_owners_and_fill():
     assert blocks["owners"] == [0] * 5 + [1] * 5 + [-1] * 2
     assert blocks["fill"][:10] == [4, 2, 0, 0, 0, 4, 1, 0, 0, 0]
     assert (blocks["total"], blocks["used"], blocks["free"], blocks["step"]) == (12, 10, 2, 2)
+    assert blocks["cached"] == []
     assert blocks_at(contiguous_record(), 3)["owners"] == [0] * 5 + [-1] * 7
     with pytest.raises(ValueError, match="step 6 of 6"):
         blocks_at(contiguous_record(), 6)
