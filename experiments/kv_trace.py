@@ -265,8 +265,8 @@ def _empty(pool: Pool, cached: float) -> np.ndarray:
 def blocks_at(record: Record, place: int) -> dict[str, Any]:
     """The blocks while step `place` of the record executed, as the live block map takes them.
 
-    {"total","used","free","cached","block_size","owners","fill","step"}: owners[block] is a request's number, -1 without
-    one; fill[block] is its tokens with KV. ValueError for a step that is not there.
+    {"total","used","free","cached","block_size","owners","fill","step"}: owners[block] is a request's number, or -1;
+    fill[block] is its tokens with KV. ValueError for a step that is not there.
     """
     if not 0 <= place < len(record["steps"]):
         raise ValueError(f"step {place} of {len(record['steps'])}")
