@@ -85,11 +85,13 @@ def snapshot(engine: Engine) -> dict[str, Any]:
                 "prompt_tokens": request.num_prompt_tokens,
                 "output_tokens": request.num_output_tokens,
                 "max_tokens": request.params.max_tokens,
+                "answer_tokens": request.params.answer_tokens,
                 "blocks": len(request.blocks),
             }
             for request in shown
         ],
         "ledger": memory_ledger(engine),
+        "kv": dict(steps[-1]["kv"]) if steps else None,
     }
 
 

@@ -10,7 +10,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to std
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the engine; repeatable.")
 ]
-Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat.")]
+Workload = Annotated[
+    str,
+    typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix."),
+]
 Requests = Annotated[
     str | None, typer.Option("--requests", metavar="N", help="Number of requests instead of the workload's own.")
 ]
