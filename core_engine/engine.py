@@ -212,6 +212,7 @@ class Engine:
         """What follows from the settings, listed in comparisons as changed because of the variable."""
         return {
             "num_kv_blocks": self.pool.num_blocks,
+            "max_position": self._max_position,
             "kv_pool_bytes": self.executor.kv_pool_bytes(),
             "weights_bytes": self.loaded.weights.num_bytes(),
             "activation_peak_bytes": self.executor.activation_peak_bytes(),
