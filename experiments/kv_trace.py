@@ -122,27 +122,39 @@ class Cell:
     number: int
 
 
-def block_cells(record: Record, columns: int = COLUMNS, rows: int = ROWS) -> list[Cell]:
+@dataclass(frozen=True)
+class BlockGrid:
+    """The block map over time: its cells, the blocks below `top` that it covers, and how many share a row."""
+
+    cells: list[Cell]
+    top: int
+    group: int
+
+
+def block_grid(record: Record, columns: int = COLUMNS, rows: int = ROWS) -> BlockGrid:
     """The block map over time. Neighbouring samples of one state are one cell.
 
-    Of more than `rows` blocks, neighbours share a row, which shows the state most of them are in.
+    It ends at the highest block that was ever held. Of more than `rows` blocks, neighbours share a row, which shows the
+    state most of them are in.
     """
     pool = pool_of(record)
-    moments = _moments(pool.end_s, columns)
-    codes = np.stack([_grouped(code, rows) for code in _codes_at(record, pool, moments)], axis=1)  # [rows, columns]
-    group = -(-pool.num_blocks // rows)
+    codes = np.stack(list(_codes_at(record, pool, _moments(pool.end_s, columns))), axis=1)  # [blocks, columns]
+    touched = np.flatnonzero((codes != FREE).any(axis=1))
+    top = int(touched[-1]) + 1 if len(touched) else pool.num_blocks
+    group = -(-top // rows)
+    grouped = np.stack([_grouped(codes[:top, place], rows) for place in range(columns)], axis=1)  # [rows, columns]
     ids = [request["id"] for request in by_arrival(record)]
     width_s = pool.end_s / columns
     cells = []
-    for top, bottom, left, right, code in _rectangles(codes):
+    for first, bottom, left, right, code in _rectangles(grouped):
         if code == FREE:
             continue
         number = NOBODY if code == CACHED else code // 2
         state = "cached" if code == CACHED else "held" if code % 2 else "running"
-        last = min(pool.num_blocks, bottom * group) - 1
+        last = min(top, bottom * group) - 1
         request = None if number == NOBODY else ids[number]
-        cells.append(Cell(top * group, last, left * width_s, right * width_s, state, request, number))
-    return cells
+        cells.append(Cell(first * group, last, left * width_s, right * width_s, state, request, number))
+    return BlockGrid(cells, top, group)
 
 
 def _moments(end_s: float, columns: int) -> list[int]:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from experiments.kv_trace import Cell, block_cells, by_arrival, has_blocks, kinds_over_time, pool_of
+from experiments.kv_trace import BlockGrid, block_grid, by_arrival, has_blocks, kinds_over_time, pool_of
 from experiments.metrics.events import NS_PER_S, Record
 from experiments.metrics.kv import EXTERNAL, KINDS, kv_waste
 from experiments.metrics.slots import concurrency, prefix, slots
@@ -69,7 +69,7 @@ def step_of(record: Record, share: float) -> int:
 class Blocks:
     """The KV pool of one record over time. end_s and pool_bytes are what charts of two records share axes by."""
 
-    cells: list[Cell]
+    grid: BlockGrid
     series: list[dict[str, float]]
     num_blocks: int
     block_size: int
@@ -114,7 +114,7 @@ def _blocks(record: Record) -> Blocks | None:
         return None
     pool = pool_of(record)
     return Blocks(
-        cells=block_cells(record),
+        grid=block_grid(record),
         series=kinds_over_time(record),
         num_blocks=pool.num_blocks,
         block_size=pool.block_size,

@@ -61,21 +61,23 @@ def _side_by_side(sides: Sequence[Side], show: Callable[[Side], None]) -> None:
 def blocks(sides: Sequence[Side]) -> None:
     """The block map over time, and all blocks of one step."""
     with st.container(border=True):
-        frame = pd.DataFrame([{t("chart.arm"): s.name, **asdict(cell)} for s in sides for cell in s.blocks.cells])
+        frame = pd.DataFrame([{t("chart.arm"): s.name, **asdict(cell)} for s in sides for cell in s.blocks.grid.cells])
         first = sides[0].blocks
-        rows = -(-max(side.blocks.num_blocks for side in sides) // 96)
+        group = max(side.blocks.grid.group for side in sides)
+        top = max(side.blocks.grid.top for side in sides)
         caption = t("trace.blocks_caption", blocks=first.num_blocks, size=first.block_size)
-        if rows > 1:
-            caption += " " + t("trace.blocks_grouped", n=rows)
+        if group > 1:
+            caption += " " + t("trace.blocks_grouped", n=group)
+        if top < max(side.blocks.num_blocks for side in sides):
+            caption += " " + t("trace.blocks_never", n=top)
         section_head(f"{t('trace.blocks')} {badge('measured')}", caption, frame, "blocks")
-        total = max(side.blocks.num_blocks for side in sides)
         end_s = max(side.blocks.end_s for side in sides)
 
-        states = {cell.state for side in sides for cell in side.blocks.cells}
+        states = {cell.state for side in sides for cell in side.blocks.grid.cells}
 
         def show(side: Side) -> None:
-            cells = [asdict(cell) for cell in side.blocks.cells]
-            chart = block_timeline(cells, total, end_s, mode(), words("chart."), states)
+            cells = [asdict(cell) for cell in side.blocks.grid.cells]
+            chart = block_timeline(cells, top, end_s, mode(), words("chart."), states)
             draw(chart, t("alt.block_timeline", arm=side.name))
 
         _side_by_side(sides, show)

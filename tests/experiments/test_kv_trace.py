@@ -7,9 +7,13 @@ import time
 import pytest
 from records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
-from experiments.kv_trace import block_cells, blocks_at, has_blocks, kinds_over_time, pool_of
+from experiments.kv_trace import block_grid, blocks_at, has_blocks, kinds_over_time, pool_of
 from experiments.memory_view import live_kv_bytes
 from experiments.metrics.kv import KINDS
+
+
+def block_cells(made, **options):
+    return block_grid(made, **options).cells
 
 
 def shape(cells):
@@ -80,8 +84,9 @@ def test_a_shared_block_stays_with_its_other_holder():
 
 def test_many_blocks_share_rows_and_the_majority_shows():
     made = contiguous_record()
-    cells = block_cells(made, columns=6, rows=4)  # 3 blocks a row: [0-2], [3-5], [6-8], [9-11]
-    assert {(c.first, c.last, c.request) for c in cells} == {(0, 5, "r00"), (6, 8, "r01")}
+    grid = block_grid(made, columns=6, rows=4)  # 3 of the 10 blocks ever held a row: [0-2], [3-5], [6-8], [9]
+    assert {(c.first, c.last, c.request) for c in grid.cells} == {(0, 5, "r00"), (6, 9, "r01")}
+    assert (grid.top, grid.group) == (10, 3)
 
 
 def test_kinds_over_time_are_bytes_that_fill_the_pool():
