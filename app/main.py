@@ -8,7 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES
-from app.navigation import runs_page, workbench_page
+from app.navigation import runs_page, trace_page, workbench_page
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
 from app.theme import TOKENS
 from experiments.version import version
@@ -48,7 +48,7 @@ def main() -> None:
     st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
     st.html(STYLE)
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
-    chosen = st.navigation({t("nav.experiment"): [workbench_page()], t("nav.decide"): [runs_page()]})
+    chosen = st.navigation({t("nav.experiment"): [workbench_page(), trace_page()], t("nav.decide"): [runs_page()]})
     sidebar()
     try:
         chosen.run()

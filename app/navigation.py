@@ -13,6 +13,11 @@ def workbench_page() -> StreamlitPage:
     return st.Page(_workbench, title=t("nav.workbench"), icon=":material/science:", url_path="workbench", default=True)
 
 
+def trace_page() -> StreamlitPage:
+    """Where time and memory of one stored run went."""
+    return st.Page(_trace, title=t("nav.trace"), icon=":material/stacked_bar_chart:", url_path="trace")
+
+
 def runs_page() -> StreamlitPage:
     """The list of runs."""
     return st.Page(_runs, title=t("nav.runs"), icon=":material/list:", url_path="runs")
@@ -22,6 +27,12 @@ def _workbench() -> None:
     from app.views import workbench
 
     workbench.page()
+
+
+def _trace() -> None:
+    from app.views import trace
+
+    trace.page()
 
 
 def _runs() -> None:

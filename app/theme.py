@@ -49,6 +49,12 @@ _HEAT = _TEN.split()
 HEAT: dict[str, list[str]] = {"light": _HEAT, "dark": _HEAT[::-1]}
 """mode -> the ten colours of a heat map, from little to much."""
 
+REQUESTS: dict[str, list[str]] = {
+    "light": ["#2563C9", "#8F78C4", "#45546B", "#A0527E", "#6592DC", "#7A7F2E", "#143E86", "#9A7B3A"],
+    "dark": ["#6BA4FF", "#A893DB", "#8695AB", "#D08BB4", "#4B78BD", "#A9B16A", "#A9CBFF", "#CDB679"],
+}
+"""mode -> colours by which neighbouring requests are told apart; they come round again after eight."""
+
 FONT = "Source Sans, Noto Sans SC, sans-serif"
 
 

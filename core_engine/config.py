@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from core_engine.variables import VARIABLES, Value, parse_value, variable
+from ledger.errors import InputError
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,11 @@ class EngineConfig:
     max_num_batched_tokens: int = 256
     chunked_prefill: str = "on"
     max_queue: int = 4096
+    kv_layout: str = "paged"
     block_size: int = 16
     kv_memory_mib: int = 256
+    kv_watermark: float = 0.01
+    prefix_cache: str = "on"
     model: str = "embedded"
     device: str = "auto"
     dtype: str = "auto"
@@ -36,8 +40,26 @@ class EngineConfig:
         values: dict[str, Any] = {name: entry.default for name, entry in VARIABLES.items()}
         for name, value in (settings or {}).items():
             values[variable(name).name] = parse_value(name, value)
+        _refuse_conflicts(values)
         return cls(**values)
 
     def settings(self) -> dict[str, Value]:
         """Every variable and its value, for records and reports."""
         return asdict(self)
+
+
+def _refuse_conflicts(values: Mapping[str, Value]) -> None:
+    """InputError that lists every value that another variable's value rules out, and what it would have to be."""
+    conflicts = [
+        f"{other}={needed} (needed by {name}={value})"
+        for name, value in values.items()
+        for other, needed in VARIABLES[name].requires.get(str(value), {}).items()
+        if values[other] != needed
+    ]
+    if conflicts:
+        given = ", ".join(f"{other}={values[other]}" for other in _names(conflicts))
+        raise InputError("settings", given, "; ".join(conflicts))
+
+
+def _names(conflicts: list[str]) -> list[str]:
+    return list(dict.fromkeys(text.partition("=")[0] for text in conflicts))

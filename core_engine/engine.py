@@ -7,7 +7,6 @@ engine.generate(["The capital of France is"], SamplingParams(max_tokens=8))
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from core_engine.admission import admission_policy
@@ -16,40 +15,27 @@ from core_engine.clock import Clock, MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.environment import describe
 from core_engine.executor.base import Executor
-from core_engine.executor.torch_executor import MIB, TorchExecutor
+from core_engine.executor.torch_executor import make_torch_executor
+from core_engine.intake import refuse_full_queue, refuse_prompt
+from core_engine.kv_layout import kv_layout
 from core_engine.model.loader import LoadedModel
+from core_engine.outputs import Completion, Output
 from core_engine.plan import StepPlan, StepResult
-from core_engine.request import Request, RequestLog, SamplingParams
+from core_engine.prefix import namespace
+from core_engine.request import Request, SamplingParams, State
 from core_engine.scheduler import Scheduler
-from core_engine.text import TextStream
-from core_engine.trace import Trace
-from ledger.errors import CannotRunError, InputError
+from core_engine.sessions import Sessions
+from core_engine.trace import StepTimer, Trace
+from ledger.errors import InputError
 
-
-@dataclass(frozen=True)
-class Output:
-    """What one step brought one request."""
-
-    request_id: str
-    token_ids: list[int]
-    text: str
-    finished: bool
-    finish_reason: str | None
-
-
-@dataclass(frozen=True)
-class Completion:
-    """A finished request. token_ids are all generated ones, the one that ended it included."""
-
-    request_id: str
-    text: str
-    token_ids: list[int]
-    finish_reason: str
-    prompt_tokens: int
+__all__ = ["Completion", "Engine", "Output"]
 
 
 class Engine:
-    """One model, one KV pool, one scheduler. Not thread-safe: add, abort and step from one thread."""
+    """One model, one KV pool, one scheduler. Not thread-safe: add, abort and step from one thread.
+
+    Ended requests and steps are kept for `record` up to a bound, and let go by `clear_history`.
+    """
 
     def __init__(
         self,
@@ -63,14 +49,18 @@ class Engine:
         self.loaded = loaded
         self.tokenizer = loaded.tokenizer
         self.clock = clock or MonotonicClock()
-        self.executor = executor or _torch_executor(config, loaded)
+        self.executor = executor or make_torch_executor(config, loaded)
         self.pool = BlockPool(self.executor.num_blocks, config.block_size)
+        self._capacity = self.pool.num_blocks * self.pool.block_size
+        self._max_position = loaded.decoder.spec.max_position
         self.scheduler = Scheduler(
-            self.pool, admission_policy(config), config.max_num_batched_tokens, chunked=config.chunked_prefill == "on"
+            kv_layout(config, self.pool, self._max_position),
+            admission_policy(config),
+            config.max_num_batched_tokens,
+            chunked=config.chunked_prefill == "on",
         )
         self.trace = Trace()
-        self.requests: dict[str, Request] = {}
-        self._texts: dict[str, TextStream] = {}
+        self.sessions = Sessions(self.tokenizer, seed=config.seed, namespace=_namespace(loaded))
         self.environment = describe(loaded.weights.embedding.device, loaded.weights.embedding.dtype)
 
     # -- requests ------------------------------------------------------------------------------------------------
@@ -83,78 +73,47 @@ class Engine:
         request_id: str | None = None,
         arrival_ns: int | None = None,
     ) -> str:
-        """Queue a prompt (text or token ids) and return its id.
+        """Queue a prompt (text or token ids) and return its id; with params.n > 1 the id stands for all n samples.
 
         arrival_ns is the time the schedule says, now by default. InputError when it can never fit or the queue is full.
         """
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        return self._enqueue(ids, params or SamplingParams(), request_id, arrival_ns, score_start=None)
+        return self._enqueue(prompt, params or SamplingParams(), request_id, arrival_ns, score_start=None)
 
     def _enqueue(
         self,
-        ids: list[int],
+        prompt: str | Sequence[int],
         params: SamplingParams,
         request_id: str | None,
         arrival_ns: int | None,
         score_start: int | None,
     ) -> str:
-        self._refuse_unfit(ids, params, scoring=score_start is not None)
-        now = self.clock.now_ns()
-        index = len(self.requests)
-        request_id = request_id if request_id is not None else f"r{index:02d}"
-        if request_id in self.requests:
-            raise InputError("request_id", request_id, "an id that is not in use")
-        # Requests without a seed get distinct ones, the same in every run of the same schedule.
-        seed = params.seed if params.seed is not None else (self.config.seed * 1_000_003 + index) % 2**63
-        request = Request(
-            request_id,
-            index,
+        start_ns = self.clock.now_ns()
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        refuse_prompt(
             ids,
-            len(ids),
             params,
-            seed,
-            RequestLog(now if arrival_ns is None else arrival_ns, now),
-            score_start=score_start,
+            self.config,
+            vocab_size=self.loaded.spec.vocab_size,
+            max_position=self._max_position,
+            capacity=self._capacity,
+            scoring=score_start is not None,
         )
-        self.requests[request_id] = request
-        self._texts[request_id] = TextStream(self.tokenizer.decode, params.stop)
-        self.scheduler.add(request)
-        return request_id
-
-    def _refuse_unfit(self, ids: list[int], params: SamplingParams, *, scoring: bool) -> None:
-        vocab, limit = self.loaded.spec.vocab_size, self.loaded.decoder.spec.max_position
-        capacity = self.pool.num_blocks * self.pool.block_size
-        if not ids:
-            raise InputError("prompt", "", "at least one token")
-        if any(not 0 <= token < vocab for token in ids):
-            raise InputError("prompt", "token ids", f"ids from 0 to {vocab - 1}")
-        if len(ids) + (not scoring) > limit:
-            raise InputError("prompt", f"{len(ids)} tokens", f"fewer than the model's {limit} positions")
-        if len(ids) > capacity:
-            raise InputError(
-                "prompt",
-                f"{len(ids)} tokens",
-                f"at most {capacity}, which is what kv_memory_mib={self.config.kv_memory_mib} holds",
-            )
-        if self.config.chunked_prefill == "off" and len(ids) > self.config.max_num_batched_tokens:
-            raise InputError(
-                "prompt",
-                f"{len(ids)} tokens",
-                f"at most max_num_batched_tokens={self.config.max_num_batched_tokens} with chunked_prefill=off",
-            )
-        if len(self.scheduler.waiting) >= self.config.max_queue:
-            raise InputError(
-                "max_queue", len(self.scheduler.waiting) + 1, f"at most {self.config.max_queue} waiting requests"
-            )
+        params.check_vocabulary(self.loaded.spec.vocab_size)
+        refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
+        arrival_ns = start_ns if arrival_ns is None else arrival_ns
+        group, requests = self.sessions.open(ids, params, request_id, arrival_ns, start_ns, score_start)
+        for request in requests:
+            self.scheduler.add(request)
+        self.trace.host_ns.append((start_ns, self.clock.now_ns()))
+        return group
 
     def abort(self, request_id: str) -> None:
-        """Drop a request at any time; one that has ended is left alone."""
-        self.scheduler.abort(self._request(request_id), self.clock.now_ns())
-
-    def _request(self, request_id: str) -> Request:
-        if request_id not in self.requests:
-            raise InputError("request_id", request_id, "the id of a request")
-        return self.requests[request_id]
+        """Drop a request, all samples of it, at any time; one that has ended is left alone."""
+        now_ns = self.clock.now_ns()
+        for session in self.sessions.of(request_id):
+            if session.request.finish_reason is None:
+                self.scheduler.abort(session.request, now_ns)
+                self.sessions.end(session.request)
 
     def expect_more_arrivals(self, more: bool) -> None:
         """Tell static and dynamic batching whether anyone else is scheduled to come."""
@@ -168,11 +127,10 @@ class Engine:
 
     def step(self) -> list[Output]:
         """One step: plan, execute, commit. An empty list also when admission waits for more requests."""
-        timer = self.trace.begin(self.clock)
+        timer = StepTimer(self.clock.now_ns(), self.scheduler.more_arrivals)
         plan = self.scheduler.plan(timer.plan_start_ns)
         if not plan.rows:
             return []
-        timer.used_blocks = self.pool.num_used
         try:
             timer.execute_start_ns = self.clock.now_ns()
             result = self.executor.execute(plan)
@@ -180,69 +138,60 @@ class Engine:
         except BaseException:
             self.scheduler.rollback(plan)
             raise
+        self.trace.executed(timer, plan, self.scheduler)
         outputs = self._commit(plan, result, timer.execute_end_ns)
-        self.trace.end(timer, plan, self.scheduler, self.clock.now_ns())
+        self.trace.end(timer, plan, self.scheduler, self.scheduler.layout.drain(), self.clock.now_ns())
         return outputs
 
     def _commit(self, plan: StepPlan, result: StepResult, now_ns: int) -> list[Output]:
         outputs = []
+        most_tokens = min(self._max_position, self._capacity + 1)
         for request, token in self.scheduler.commit(plan, result):
-            text = self._texts[request.id]
-            if token not in self.tokenizer.eos_token_ids or request.params.ignore_eos:
-                text.push(token)
             request.log.emissions.append((now_ns, 1))
-            reason = self._finish_reason(request, token, text)
+            output, reason = self.sessions.live[request.id].take(token, most_tokens)
+            outputs.append(output)
             if reason:
-                self.scheduler.finish(request, reason, now_ns)
-            outputs.append(Output(request.id, [token], text.take(final=reason is not None), reason is not None, reason))
+                self._end(request, reason, now_ns)
         for row in plan.rows:
-            request = self.requests[row.request_id]
-            if request.score_start is not None and request.num_pending == 0:
-                self.scheduler.finish(request, "score", now_ns)
+            session = self.sessions.live.get(row.request_id) if row.targets else None
+            if session is not None and session.request.num_pending == 0:
+                self._end(session.request, "score", now_ns)
         return outputs
 
-    def _finish_reason(self, request: Request, token: int, text: TextStream) -> str | None:
-        """The first reason in token order: a stop beats the length limit that falls on the same token."""
-        if (token in self.tokenizer.eos_token_ids and not request.params.ignore_eos) or text.stopped:
-            return "stop"
-        capacity = self.pool.num_blocks * self.pool.block_size
-        limits = (request.max_total_tokens, self.loaded.decoder.spec.max_position, capacity + 1)
-        return "length" if len(request.tokens) >= min(limits) else None
+    def _end(self, request: Request, reason: str, now_ns: int) -> None:
+        self.scheduler.finish(request, reason, now_ns)
+        self.sessions.end(request)
 
     # -- whole answers -------------------------------------------------------------------------------------------
 
     def generate(
         self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None
     ) -> list[Completion]:
-        """Answer all prompts and return when the last is done, in the order of the prompts."""
+        """Answer all prompts and return when the last is done, in the order of the prompts; samples stand together."""
         self.expect_more_arrivals(False)
         ids = [self.add(prompt, params) for prompt in prompts]
         while self.has_unfinished():
             self.step()
-        return [self.completion(request_id) for request_id in ids]
+        return [completion for request_id in ids for completion in self.completions(request_id)]
 
     def stream(self, prompt: str | Sequence[int], params: SamplingParams | None = None) -> Iterator[Output]:
         """Yield the outputs of one prompt as they come; closing the iterator aborts the request."""
         self.expect_more_arrivals(False)
         request_id = self.add(prompt, params)
+        own = {session.request.id for session in self.sessions.of(request_id)}
         try:
-            while self.has_unfinished():
-                yield from (output for output in self.step() if output.request_id == request_id)
+            while own & self.sessions.live.keys():
+                yield from (output for output in self.step() if output.request_id in own)
         finally:
             self.abort(request_id)
 
+    def completions(self, request_id: str) -> list[Completion]:
+        """The answers of a finished request, one a sample."""
+        return [session.completion() for session in self.sessions.of(request_id)]
+
     def completion(self, request_id: str) -> Completion:
-        """The answer of a finished request."""
-        request = self._request(request_id)
-        if request.finish_reason is None:
-            raise InputError("request_id", request_id, "a request that has finished")
-        return Completion(
-            request_id,
-            self._texts[request_id].text,
-            request.output_token_ids,
-            request.finish_reason,
-            request.num_prompt_tokens,
-        )
+        """The answer of a finished request, the first sample's."""
+        return self.completions(request_id)[0]
 
     def score(self, token_ids: Sequence[int], start: int) -> list[float]:
         """Log-probability (natural) of each of token_ids[start:] given all before, through this engine's KV path."""
@@ -250,9 +199,12 @@ class Engine:
             raise InputError("start", start, f"a whole number from 1 to {len(token_ids) - 1}")
         self.expect_more_arrivals(False)
         request_id = self._enqueue(list(token_ids), SamplingParams(max_tokens=1), None, None, score_start=start)
-        while self.requests[request_id].finish_reason is None:
+        request = self.sessions.of(request_id)[0].request
+        while request.finish_reason is None:
             self.step()
-        return list(self.requests[request_id].scores)
+        if request.state is State.FINISHED:
+            self.sessions.forget([request])
+        return list(request.scores)
 
     # -- what is known about the run -----------------------------------------------------------------------------
 
@@ -260,6 +212,7 @@ class Engine:
         """What follows from the settings, listed in comparisons as changed because of the variable."""
         return {
             "num_kv_blocks": self.pool.num_blocks,
+            "max_position": self._max_position,
             "kv_pool_bytes": self.executor.kv_pool_bytes(),
             "weights_bytes": self.loaded.weights.num_bytes(),
             "activation_peak_bytes": self.executor.activation_peak_bytes(),
@@ -272,25 +225,17 @@ class Engine:
         return snapshot(self)
 
     def record(self) -> dict[str, Any]:
-        """Raw events of everything so far; times in ns on the engine's clock."""
+        """Raw events of everything that is kept; times in ns on the engine's clock."""
         from core_engine.live import record
 
         return record(self)
 
+    def clear_history(self) -> None:
+        """Let go of ended requests and of the trace; the prefix cache stays."""
+        self.sessions.forget([session.request for session in self.sessions.ended.values()])
+        self.trace.clear()
 
-def _torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecutor:
-    try:
-        executor = TorchExecutor(
-            loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB
-        )
-        sizes = (executor.num_blocks, config.block_size, config.max_num_seqs, config.max_num_batched_tokens)
-        known = loaded.activation_peaks.get(sizes)
-        loaded.activation_peaks[sizes] = executor.measure_activations(*sizes[2:]) if known is None else known
-        executor.set_activation_peak(loaded.activation_peaks[sizes])
-    except (MemoryError, RuntimeError) as error:
-        if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
-            raise
-        raise CannotRunError(
-            f"kv_memory_mib: {config.kv_memory_mib} MiB of KV cache can't be allocated here; use less"
-        ) from None
-    return executor
+
+def _namespace(loaded: LoadedModel) -> str:
+    """Everything besides tokens that KV depends on: weights, sizes and rope settings, number format."""
+    return namespace(model=loaded.name, spec=loaded.decoder.spec, kv_dtype=loaded.weights.embedding.dtype, adapter=None)

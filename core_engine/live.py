@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from core_engine.environment import process_rss_bytes
-from core_engine.request import State
+from core_engine.kv_usage import kv_usage
+from core_engine.request import Request, State
 
 if TYPE_CHECKING:
     from core_engine.engine import Engine
 
 WAITING_SHOWN = 50
+
+
+def hit_rate(requests: Sequence[Request]) -> float | None:
+    """Tokens found in the prefix cache over tokens looked up; None when nothing was."""
+    asked = sum(request.log.prefix_asked_tokens for request in requests)
+    return sum(request.log.prefix_hit_tokens for request in requests) / asked if asked else None
 
 
 def kv_bytes_per_token(engine: Engine) -> int:
@@ -24,7 +32,8 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
     other is resident memory beyond weights, KV pool and activation peak: interpreter, libraries, tokenizer.
     """
     per_token = kv_bytes_per_token(engine)
-    used = sum(request.num_computed for request in engine.scheduler.running) * per_token
+    usage = kv_usage(engine.scheduler)
+    used = (usage["used_tokens"] + usage["held_tokens"]) * per_token
     reserved = engine.pool.num_used * engine.pool.block_size * per_token
     weights = engine.loaded.weights.num_bytes()
     pool, activations = engine.executor.kv_pool_bytes(), engine.executor.activation_peak_bytes()
@@ -35,6 +44,7 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
         "kv_reserved_bytes": reserved,
         "kv_used_bytes": used,
         "kv_wasted_bytes": reserved - used,
+        "kv_cached_bytes": usage["cached_tokens"] * per_token,
         "activation_peak_bytes": activations,
         "other_bytes": None if rss is None else max(0, rss - weights - pool - activations),
         "process_rss_bytes": rss,
@@ -62,6 +72,7 @@ def snapshot(engine: Engine) -> dict[str, Any]:
             "total": pool.num_blocks,
             "used": pool.num_used,
             "free": pool.num_free,
+            "cached": pool.cached,
             "block_size": pool.block_size,
             "owners": owners,
             "fill": fill,
@@ -74,11 +85,13 @@ def snapshot(engine: Engine) -> dict[str, Any]:
                 "prompt_tokens": request.num_prompt_tokens,
                 "output_tokens": request.num_output_tokens,
                 "max_tokens": request.params.max_tokens,
+                "answer_tokens": request.params.answer_tokens,
                 "blocks": len(request.blocks),
             }
             for request in shown
         ],
         "ledger": memory_ledger(engine),
+        "kv": dict(steps[-1]["kv"]) if steps else None,
     }
 
 
@@ -87,13 +100,16 @@ def record(engine: Engine) -> dict[str, Any]:
     per_token = kv_bytes_per_token(engine)
     ledger = memory_ledger(engine)
     trace = engine.trace
+    requests = engine.sessions.all_requests()
     return {
         "provenance": "measured",
         "config": engine.config.settings(),
         "environment": engine.environment,
         "derived": engine.derived(),
         "steps": list(trace.steps),
-        "requests": [r.to_record() for r in engine.requests.values() if r.score_start is None],
+        "host_ns": [list(interval) for interval in trace.host_ns],
+        "kv_events_after": [[what, name, list(blocks)] for what, name, blocks in engine.scheduler.layout.drain()],
+        "requests": [request.to_record() for request in requests],
         "memory": {
             "weights_bytes": ledger["weights_bytes"],
             "kv_pool_bytes": ledger["kv_pool_bytes"],
@@ -105,7 +121,7 @@ def record(engine: Engine) -> dict[str, Any]:
         },
         "counters": {
             "preemptions": engine.scheduler.num_preemptions,
-            "prefix_hit_rate": None,
+            "prefix_hit_rate": hit_rate(requests),
             "alpha": None,
             "acceptance_rate": None,
             "tokens_per_pass": None,

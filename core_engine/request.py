@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from ledger.errors import InputError
+from core_engine.plan import TokenLogprobs
+from core_engine.sampling_params import SamplingParams
+
+__all__ = ["Request", "RequestLog", "SamplingParams", "State"]
 
 
 class State(Enum):
@@ -16,27 +19,6 @@ class State(Enum):
     RUNNING = "running"
     HELD = "held"
     FINISHED = "finished"
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How to choose tokens and when to stop. temperature 0 is greedy; seed None takes one derived from the engine's."""
-
-    max_tokens: int = 128
-    temperature: float = 0.0
-    stop: tuple[str, ...] = ()
-    seed: int | None = None
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        if self.max_tokens < 1:
-            raise InputError("max_tokens", self.max_tokens, "a whole number from 1 up")
-        if not 0 <= self.temperature <= 100:
-            raise InputError("temperature", self.temperature, "a number from 0 to 100")
-        if self.seed is not None and not 0 <= self.seed < 2**63:
-            raise InputError("seed", self.seed, "a whole number from 0 to 2^63 - 1")
-        if any(not text for text in self.stop):
-            raise InputError("stop", "", "a text of at least one character")
 
 
 @dataclass
@@ -49,6 +31,8 @@ class RequestLog:
     steps: list[tuple[int, str, int]] = field(default_factory=list)  # (step index, "prefill" | "decode", tokens)
     emissions: list[tuple[int, int]] = field(default_factory=list)  # (time, tokens)
     preemptions: list[list[int | None]] = field(default_factory=list)  # [out, back in]
+    prefix_hit_tokens: int = 0  # found in the prefix cache, over all admissions
+    prefix_asked_tokens: int = 0  # looked up, over all admissions
     finish_ns: int | None = None
     release_ns: int | None = None
 
@@ -64,13 +48,20 @@ class Request:
     params: SamplingParams
     seed: int
     log: RequestLog
+    group: str = ""  # the id its caller knows: its own, or what the samples of one prompt share
+    sample_index: int = 0
+    end_token_ids: tuple[int, ...] = ()  # tokens that end the answer
+    namespace: str = ""  # of the prefix cache: KV is shared within one only
     score_start: int | None = None  # a scoring request: log-probabilities of tokens[score_start:], nothing is sampled
     num_computed: int = 0
     blocks: list[int] = field(default_factory=list)
+    block_keys: list[bytes] = field(default_factory=list)  # of the full blocks, as far as they were needed
+    num_published: int = 0  # blocks offered to the prefix index
     state: State = State.WAITING
     finish_reason: str | None = None
     error: str | None = None
     scores: list[float] = field(default_factory=list)
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
 
     @property
     def num_output_tokens(self) -> int:
@@ -92,22 +83,38 @@ class Request:
         """Longest this request can become."""
         return self.num_prompt_tokens + (0 if self.score_start is not None else self.params.max_tokens)
 
+    @property
+    def most_shared_tokens(self) -> int:
+        """Tokens whose KV may come from somebody else: not those whose logits are still wanted."""
+        return len(self.tokens) - 1 if self.score_start is None else self.score_start - 1
+
     def to_record(self) -> dict[str, Any]:
         """The JSON form of the run record's `requests` entries."""
         log = self.log
         return {
             "id": self.id,
+            "group": self.group,
+            "sample_index": self.sample_index,
+            "prompt_token_ids": self.tokens[: self.num_prompt_tokens],
             "prompt_tokens": self.num_prompt_tokens,
             "max_tokens": self.params.max_tokens,
+            "params": _changed(self.params),
             "arrival_ns": log.arrival_ns,
             "send_ns": log.send_ns,
             "admit_ns": log.admit_ns,
             "steps": [list(step) for step in log.steps],
             "emissions": [list(emission) for emission in log.emissions],
             "preemptions": log.preemptions,
+            "prefix_hit_tokens": log.prefix_hit_tokens,
             "finish_ns": log.finish_ns,
             "release_ns": log.release_ns,
             "finish_reason": self.finish_reason,
             "error": self.error,
             "output_token_ids": self.output_token_ids,
         }
+
+
+def _changed(params: SamplingParams) -> dict[str, Any]:
+    """The parameters that differ from their defaults."""
+    given = ((item.name, getattr(params, item.name), item.default) for item in fields(params))
+    return {name: value for name, value, default in given if value != default}

@@ -1,31 +1,50 @@
 """Scheduler: decides what each step computes (plan) and is the only place where requests change (commit).
 
-Owns the waiting queue, the running list and the block pool. Knows nothing of tensors, text or wall time: `now_ns` is
-passed in. One rule covers prefill, chunked prefill, decode and resumption after preemption: a step gives a request
-some tokens so that `num_computed` catches up with `len(tokens)`.
+Owns the waiting queue and the running list. Knows nothing of tensors, text or wall time: `now_ns` is passed in, and
+which block holds what is the layout's business. One rule covers prefill, chunked prefill, decode, prefix hits and
+resumption after preemption: a step gives a request some tokens so that `num_computed` catches up with `len(tokens)`.
+
+Progress is certain: the oldest running request is never preempted, and one that outgrows the whole pool alone is ended
+by its caller with reason "length".
 """
 
 from __future__ import annotations
 
 from collections import deque
+from dataclasses import dataclass, field
 
 from core_engine.admission import AdmissionPolicy, AdmissionView
-from core_engine.blocks import BlockPool
+from core_engine.kv_layout import KVLayout
 from core_engine.plan import Row, StepPlan, StepResult
 from core_engine.request import Request, State
+from core_engine.rows import row_of
+
+
+@dataclass
+class _Draft:
+    """A plan in the making. budget: tokens that the step may still compute."""
+
+    budget: int
+    now_ns: int
+    rows: dict[str, Row] = field(default_factory=dict)
+    reserved: dict[str, list[int]] = field(default_factory=dict)
+    admitted: list[str] = field(default_factory=list)
+    preempted: list[str] = field(default_factory=list)
 
 
 class Scheduler:
     """Admits, chunks to the token budget, reserves blocks, preempts the youngest when they run out.
 
-    max_num_batched_tokens bounds a step's tokens; with `chunked` false a prompt is computed in one piece (one that was
-    preempted and has outgrown the budget is still resumed in pieces, since it could not be resumed otherwise).
+    max_num_batched_tokens bounds a step's tokens. With `chunked` false a prompt is computed in one piece beside the
+    running decodes, which then don't count against that bound: the step lasts as long as the prompt takes. (One that
+    was preempted and has outgrown the bound is still resumed in pieces, since it could not be resumed otherwise.)
     """
 
     def __init__(
-        self, pool: BlockPool, admission: AdmissionPolicy, max_num_batched_tokens: int, *, chunked: bool
+        self, layout: KVLayout, admission: AdmissionPolicy, max_num_batched_tokens: int, *, chunked: bool
     ) -> None:
-        self.pool = pool
+        self.layout = layout
+        self.pool = layout.pool
         self.admission = admission
         self.max_num_batched_tokens = max_num_batched_tokens
         self.chunked = chunked
@@ -58,44 +77,55 @@ class Scheduler:
 
     def plan(self, now_ns: int) -> StepPlan:
         """Choose the rows of the next step and reserve their blocks. An empty plan means there is nothing to do yet."""
-        reserved: dict[str, list[int]] = {}
-        rows: dict[str, Row] = {}
-        budget = self.max_num_batched_tokens
+        draft = _Draft(self.max_num_batched_tokens, now_ns)
         for request in [r for r in self.running if r.state is State.RUNNING]:
-            if request.state is not State.RUNNING:  # preempted for an older one earlier in this loop
-                continue
-            count = self._share(request, budget, first_in_step=not rows)
-            if count and self._reserve(request, count, reserved, rows, now_ns):
-                rows[request.id] = self._row(request, count)
-                budget -= count
-        budget -= self._admit(budget, rows, reserved, now_ns)
-        self._step_index += 1
-        return StepPlan(
-            index=self._step_index - 1,
-            rows=tuple(rows.values()),
-            reserved=tuple((request_id, tuple(blocks)) for request_id, blocks in reserved.items()),
+            if request.state is State.RUNNING:  # else preempted for an older one earlier in this loop
+                count = self._share(request, draft)
+                if count and self._reserve(request, count, draft):
+                    self._place(request, count, draft)
+        self._admit(draft)
+        plan = StepPlan(
+            index=self._step_index,
+            rows=tuple(draft.rows.values()),
+            reserved=tuple((request_id, tuple(blocks)) for request_id, blocks in draft.reserved.items()),
+            admitted=tuple(draft.admitted),
+            preempted=tuple(draft.preempted),
         )
+        self._step_index += bool(plan.rows)
+        return plan
 
-    def _admit(self, budget: int, rows: dict[str, Row], reserved: dict[str, list[int]], now_ns: int) -> int:
+    def _place(self, request: Request, count: int, draft: _Draft) -> None:
+        draft.rows[request.id] = row_of(request, count)
+        draft.budget -= count if self.chunked or request.num_pending > 1 else 0
+
+    def _share(self, request: Request, draft: _Draft) -> int:
+        """Tokens this request may compute in the step."""
+        pending = request.num_pending
+        if self.chunked:
+            return min(pending, draft.budget)
+        if pending == 1 or pending <= draft.budget:
+            return pending
+        fits_no_step = pending > self.max_num_batched_tokens
+        return draft.budget if fits_no_step and draft.budget == self.max_num_batched_tokens else 0
+
+    def _admit(self, draft: _Draft) -> None:
         """Move waiting requests into free slots, oldest first, and give them what is left of the budget."""
-        spent = 0
-        for _ in range(self._open_slots(now_ns)):
-            if not self.waiting:
+        for _ in range(self._open_slots(draft.now_ns)):
+            if not self.waiting or self._sibling_will_publish(self.waiting[0]):
                 break
             request = self.waiting[0]
-            # The whole of what it has must fit now, or it would be admitted only to be preempted.
-            if self.pool.blocks_for(len(request.tokens)) > self.pool.num_free - self._promised():
+            if not draft.budget and not self.admission.holds_finished:
                 break
-            count = self._share(request, budget - spent, first_in_step=not rows)
+            running = [other for other in self.running if other.state is State.RUNNING]
+            if not self.layout.admit(request, sum(map(self.layout.owed, running)), alone=not running):
+                break
+            count = self._share(request, draft)
             if not count and not self.admission.holds_finished:
+                self._unadmit(request)
                 break
-            self.waiting.popleft()
-            self._admit_one(request, now_ns)
-            if count:  # under static batching a member whose turn has not come still takes its slot
-                self._reserve(request, count, reserved, rows, now_ns)
-                rows[request.id] = self._row(request, count)
-                spent += count
-        return spent
+            self._admit_one(request, draft)
+            if count and self._reserve(request, count, draft):  # a static batch's member may have to wait its turn
+                self._place(request, count, draft)
 
     def _open_slots(self, now_ns: int) -> int:
         if not self.waiting:
@@ -109,97 +139,82 @@ class Scheduler:
             )
         )
 
-    def _promised(self) -> int:
-        """Free blocks that admitted requests still need for the tokens they already have."""
-        return sum(
-            max(0, self.pool.blocks_for(len(request.tokens)) - len(request.blocks))
-            for request in self.running
-            if request.state is State.RUNNING
+    def _sibling_will_publish(self, request: Request) -> bool:
+        """Whether another sample of the same prompt is computing it right now, so that waiting a step saves it all."""
+        if self.layout.prefix is None or not request.sample_index or self.admission.holds_finished:
+            return False
+        return any(
+            other.group == request.group and other.num_computed < other.num_prompt_tokens
+            for other in self.running
+            if other.state is State.RUNNING
         )
 
-    def _admit_one(self, request: Request, now_ns: int) -> None:
+    def _admit_one(self, request: Request, draft: _Draft) -> None:
+        self.waiting.popleft()
         request.state = State.RUNNING
         self.running.append(request)
+        draft.admitted.append(request.id)
+        self._count_lookup(request, +1)
+        if request.log.preemptions:
+            request.log.preemptions[-1][1] = draft.now_ns
         if request.log.admit_ns is None:
-            request.log.admit_ns = now_ns
-        else:
-            request.log.preemptions[-1][1] = now_ns
+            request.log.admit_ns = draft.now_ns
 
-    def _share(self, request: Request, budget: int, *, first_in_step: bool) -> int:
-        """Tokens this request may compute in a step with `budget` tokens left."""
-        pending = request.num_pending
-        if pending <= budget or self.chunked:
-            return min(pending, budget)
-        fits_no_step = pending > self.max_num_batched_tokens
-        return min(pending, budget) if fits_no_step and first_in_step else 0
+    def _count_lookup(self, request: Request, sign: int) -> None:
+        if self.layout.prefix is not None:
+            request.log.prefix_hit_tokens += sign * request.num_computed
+            request.log.prefix_asked_tokens += sign * len(request.tokens)
 
-    def _row(self, request: Request, count: int) -> Row:
-        start, end = request.num_computed, request.num_computed + count
-        newest = end == len(request.tokens)
-        targets: tuple[int, ...] = ()
-        if request.score_start is not None:
-            following = [*request.tokens[start + 1 : end + 1], -1][:count]
-            targets = tuple(
-                token if start + 1 + offset >= request.score_start else -1 for offset, token in enumerate(following)
-            )
-        return Row(
-            request_id=request.id,
-            start=start,
-            tokens=tuple(request.tokens[start:end]),
-            blocks=tuple(request.blocks),
-            sample=newest and request.score_start is None,
-            is_prefill=start < request.num_prompt_tokens or count > 1,
-            temperature=request.params.temperature,
-            seed=request.seed,
-            targets=targets,
-        )
+    def _unadmit(self, request: Request) -> None:
+        self.layout.release(request)
+        request.num_computed = 0
 
     # -- blocks and preemption -----------------------------------------------------------------------------------
 
-    def _reserve(
-        self,
-        request: Request,
-        count: int,
-        reserved: dict[str, list[int]],
-        rows: dict[str, Row],
-        now_ns: int,
-    ) -> bool:
+    def _reserve(self, request: Request, count: int, draft: _Draft) -> bool:
         """Give the request the blocks for `count` more tokens, preempting the youngest; False if it was itself."""
-        need = self.pool.blocks_for(request.num_computed + count) - len(request.blocks)
-        while need > self.pool.num_free:
+        while (taken := self.layout.grow(request, request.num_computed + count)) is None:
             victim = next(r for r in reversed(self.running) if r.state is State.RUNNING)
-            self._preempt(victim, now_ns)
-            rows.pop(victim.id, None)
-            reserved.pop(victim.id, None)
+            self._preempt(victim, draft)
             if victim is request:
-                self._end_batch(now_ns)
+                self._end_batch(draft.now_ns)
                 return False
-        if need > 0:
-            taken = self.pool.allocate(need)
-            request.blocks.extend(taken)
-            reserved[request.id] = taken
+        if taken:
+            draft.reserved[request.id] = taken
         return True
 
-    def _preempt(self, request: Request, now_ns: int) -> None:
-        """Back to the head of the queue; everything it had is computed again (recompute, last in first out)."""
-        self._release_blocks(request)
+    def _preempt(self, request: Request, draft: _Draft) -> None:
+        """Back to the head of the queue; what is not in the prefix cache is computed again (last in, first out)."""
+        self.layout.release(request)
         self.running.remove(request)
         request.state = State.WAITING
         request.num_computed = 0
         request.scores.clear()
-        request.log.preemptions.append([now_ns, None])
+        request.log.preemptions.append([draft.now_ns, None])
         self.waiting.appendleft(request)
         self.num_preemptions += 1
+        draft.preempted.append(request.id)
+        draft.rows.pop(request.id, None)
+        draft.reserved.pop(request.id, None)
 
     def rollback(self, plan: StepPlan) -> None:
-        """Undo the reservations of a plan that was not executed: the pool is as it was before."""
+        """Undo a plan that was not executed: blocks are as before, and who was admitted by it is first in line again.
+
+        Preemptions stay: the preempted are computed again as they would have been.
+        """
         by_id = {request.id: request for request in self.running}
         for request_id, blocks in plan.reserved:
-            request = by_id.get(request_id)
-            if request is None:
-                continue
-            del request.blocks[len(request.blocks) - len(blocks) :]
-            self.pool.free(blocks)
+            if request_id in by_id and request_id not in plan.admitted:
+                self.layout.take_back(by_id[request_id], blocks)
+        for request_id in reversed(plan.admitted):
+            if request_id in by_id:
+                request = by_id[request_id]
+                self._count_lookup(request, -1)
+                self._unadmit(request)
+                self.running.remove(request)
+                request.state = State.WAITING
+                self.waiting.appendleft(request)
+        self.check()
 
     # -- commit --------------------------------------------------------------------------------------------------
 
@@ -210,18 +225,27 @@ class Scheduler:
         """
         by_id = {request.id: request for request in self.running}
         sampled: list[tuple[Request, int]] = []
-        for row, token, scores in zip(plan.rows, result.tokens, result.scores, strict=True):
+        logprobs = result.logprobs or (None,) * len(plan.rows)
+        for row, token, scores, logprob in zip(plan.rows, result.tokens, result.scores, logprobs, strict=True):
             request = by_id.get(row.request_id)
             if request is None or request.state is not State.RUNNING:
                 continue
             request.num_computed = row.end
             request.log.steps.append((plan.index, "prefill" if row.is_prefill else "decode", row.count))
             request.scores.extend(scores)
+            self.layout.publish(request)
+            if logprob is not None:
+                request.logprobs.append(logprob)
             if token is not None:
                 request.tokens.append(token)
                 sampled.append((request, token))
-        self.pool.check()
+        self.check()
         return sampled
+
+    def check(self) -> None:
+        """Assert the cheap invariants: every hold on a block stands in one table, nobody is ahead of itself."""
+        self.pool.check(sum(len(request.blocks) for request in self.running))
+        assert all(request.num_computed <= len(request.tokens) for request in self.running)
 
     def finish(self, request: Request, reason: str, now_ns: int) -> None:
         """End a running request; frees its slot and blocks now, or when its whole batch has ended."""
@@ -244,12 +268,8 @@ class Scheduler:
             self._release(request, now_ns)
 
     def _release(self, request: Request, now_ns: int) -> None:
-        self._release_blocks(request)
+        self.layout.release(request)
         if request in self.running:
             self.running.remove(request)
         request.state = State.FINISHED
         request.log.release_ns = now_ns
-
-    def _release_blocks(self, request: Request) -> None:
-        self.pool.free(request.blocks)
-        request.blocks.clear()

@@ -1,48 +1,66 @@
-"""Per-step event log: when each part of a step began and what the scheduler looked like after it."""
+"""The event log of an engine: what each step did, when, and where the KV pool stood.
+
+Bounded: of the steps only the last `keep` stay. Sums and peaks count all of them.
+"""
 
 from __future__ import annotations
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-from core_engine.clock import Clock
+from core_engine.kv_layout import KVEvent
+from core_engine.kv_usage import kv_usage
 from core_engine.plan import StepPlan
 from core_engine.request import State
 from core_engine.scheduler import Scheduler
 
+KEPT = 100_000
+
 
 @dataclass
 class StepTimer:
-    """Times of one step in ns."""
+    """Times of one step in ns, and what only can be seen while it runs."""
 
     plan_start_ns: int
+    more_arrivals: bool
     execute_start_ns: int = 0
     execute_end_ns: int = 0
-    used_blocks: int = 0  # while the step ran: rows that finish in it give theirs back at commit
+    used_blocks: int = 0
+    kv: dict[str, int] | None = None
 
 
 class Trace:
     """The steps of an engine, and the peaks and sums that follow from them."""
 
-    def __init__(self) -> None:
-        self.steps: list[dict[str, Any]] = []
+    def __init__(self, keep: int = KEPT) -> None:
+        self.steps: deque[dict[str, Any]] = deque(maxlen=keep)
+        self.host_ns: deque[tuple[int, int]] = deque(maxlen=keep)  # host work between steps: taking in requests
+        self.clear()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.steps.clear()
+        self.host_ns.clear()
+        self.num_steps = 0
         self.output_tokens = 0
         self.peak_used_blocks = 0
         self.peak_used_tokens = 0
 
-    def begin(self, clock: Clock) -> StepTimer:
-        """Start timing a step."""
-        return StepTimer(plan_start_ns=clock.now_ns())
+    def executed(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler) -> None:
+        """Look at the pool after a step's execution, before its commit gives blocks back."""
+        timer.used_blocks = scheduler.pool.num_used
+        timer.kv = kv_usage(scheduler, plan)
 
-    def end(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler, now_ns: int) -> None:
-        """Log the step. KV used is tokens with computed KV; reserved is the room of the blocks owned."""
-        running = [request for request in scheduler.running if request.state is State.RUNNING]
-        ends = {request.id: request.num_computed for request in scheduler.running}
-        ends.update({row.request_id: row.end for row in plan.rows})
-        used_tokens = sum(ends.values())
+    def end(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler, events: list[KVEvent], now_ns: int) -> None:
+        """Log a committed step that ended at now_ns."""
+        assert timer.kv is not None
+        running = sum(request.state is State.RUNNING for request in scheduler.running)
+        used = timer.kv["used_tokens"] + timer.kv["held_tokens"]
+        self.num_steps += 1
         self.output_tokens += sum(row.sample for row in plan.rows)
         self.peak_used_blocks = max(self.peak_used_blocks, timer.used_blocks)
-        self.peak_used_tokens = max(self.peak_used_tokens, used_tokens)
+        self.peak_used_tokens = max(self.peak_used_tokens, used)
         self.steps.append(
             {
                 "index": plan.index,
@@ -53,11 +71,20 @@ class Trace:
                 "prefill_tokens": sum(row.count for row in plan.rows if row.is_prefill),
                 "decode_tokens": sum(row.count for row in plan.rows if not row.is_prefill),
                 "num_seqs": len(plan.rows),
-                "running": len(running),
+                "running": running,
                 "waiting": len(scheduler.waiting),
-                "slots_held": len(scheduler.running) - len(running),
+                "slots_held": len(scheduler.running) - running,
+                "more_arrivals": timer.more_arrivals,
                 "kv_used_blocks": timer.used_blocks,
-                "kv_used_tokens": used_tokens,
+                "kv_used_tokens": used,
                 "kv_reserved_tokens": timer.used_blocks * scheduler.pool.block_size,
+                "rows": [
+                    [row.request_id, row.start, row.count, "prefill" if row.is_prefill else "decode", row.sample]
+                    for row in plan.rows
+                ],
+                "admitted": list(plan.admitted),
+                "preempted": list(plan.preempted),
+                "kv": timer.kv,
+                "kv_events": [[what, request_id, list(blocks)] for what, request_id, blocks in events],
             }
         )

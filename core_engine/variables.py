@@ -21,7 +21,7 @@ class Variable:
 
     kind is one of "choice", "int", "float", "path"; minimum and maximum are inclusive; unit is for display.
     derives names what follows from it (listed in results as changed because of it), moves the curves it should move,
-    peers the flag that does the same elsewhere.
+    peers the flag that does the same elsewhere, requires the values of other variables that a value of it needs.
     """
 
     name: str
@@ -36,13 +36,14 @@ class Variable:
     derives: tuple[str, ...] = ()
     moves: tuple[str, ...] = ()
     peers: Mapping[str, str] = field(default_factory=dict)
+    requires: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
 
     def accepted(self) -> str:
         """What this variable accepts, in words, for error messages."""
         if self.kind == "choice":
             return ", ".join(self.choices)
         if self.kind == "path":
-            return "embedded, or the path of a model directory"
+            return "embedded, or the path of a model directory or .gguf file"
         kind = "a whole number" if self.kind == "int" else "a number"
         return f"{kind} from {self.minimum:g} to {self.maximum:g}{' ' + self.unit if self.unit else ''}"
 
@@ -126,6 +127,16 @@ def _entries() -> tuple[Variable, ...]:
             help="Most requests that may wait; one more is refused.",
         ),
         Variable(
+            "kv_layout",
+            "choice",
+            "paged",
+            group="memory",
+            choices=("paged", "contiguous"),
+            moves=("ttft_s", "output_tokens_per_s"),
+            requires={"contiguous": {"prefix_cache": "off"}},
+            help="Blocks as tokens come, or one run of memory for the longest an answer may become.",
+        ),
+        Variable(
             "block_size",
             "int",
             16,
@@ -151,13 +162,38 @@ def _entries() -> tuple[Variable, ...]:
             help="Memory given to the KV cache.",
         ),
         Variable(
+            "kv_watermark",
+            "float",
+            0.01,
+            group="memory",
+            minimum=0,
+            maximum=0.5,
+            moves=("ttft_s",),
+            help="Share of the KV blocks kept free when a request is admitted, so that running ones can grow.",
+        ),
+        Variable(
+            "prefix_cache",
+            "choice",
+            "on",
+            group="memory",
+            choices=("on", "off"),
+            moves=("ttft_s", "output_tokens_per_s"),
+            peers={
+                "vLLM": "--enable-prefix-caching",
+                "SGLang": "--disable-radix-cache",
+                "TensorRT-LLM": "enable_block_reuse",
+                "llama.cpp": "--cache-prompt",
+            },
+            help="Whether the KV of a prompt's beginning is reused when an earlier request began alike.",
+        ),
+        Variable(
             "model",
             "path",
             "embedded",
             group="model",
             moves=("ttft_s", "itl_s", "output_tokens_per_s", "quality"),
             derives=("num_kv_blocks",),
-            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors).",
+            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors) or GGUF file.",
         ),
         Variable(
             "device",

@@ -50,6 +50,7 @@ def run_bench(
     return {
         **metrics,
         "run_id": run_id,
+        "held_because": checked.held_because(),
         "warm_up": {"runs": warmed.runs, "stable": warmed.stable},
         "warnings": [warning for warning in warnings if warning],
     }

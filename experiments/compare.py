@@ -215,6 +215,7 @@ class _Comparison:
             "cancelled": cancelled,
             "workload": self.workloads[BASELINE].describe(),
             "held_equal": {k: v for k, v in self.configs[0].settings().items() if k != spec.variable},
+            "held_because": spec.held_because(),
             "price_per_device_hour": spec.price_per_device_hour,
             "price_provenance": "assumed",
             "slo": spec.slo,

@@ -1,8 +1,11 @@
 """Load generation: drives one engine by a workload's schedule, open loop, and returns the run record.
 
-Owns the schedule's clock arithmetic. Knows no metrics and no store.
+Owns the schedule's clock arithmetic and the timers of its own work. Knows no metrics and no store.
 Arrivals come from the schedule, computed before the run; a request is handed over between two steps, never later than
 the first moment the engine could look at it. Latencies are counted from the schedule, whatever the lateness.
+
+What the load generator does between two steps delays every running request, so it is timed and kept in the record:
+record["sender_ns"] = {"send" | "report" | "cancel" | "sleep": [[start, end], ...]}, ns on the record's clock.
 """
 
 from __future__ import annotations
@@ -20,6 +23,9 @@ from ledger.errors import InputError
 
 # Longest sleep while admission waits for a fuller batch: `dynamic` acts on time alone, so it is asked again this often.
 POLL_S = 0.001
+# Shorter pieces of our own work are not kept: three a step would be most of a record and add up to nothing.
+SHORTEST_NS = 1_000
+SENDER_KINDS = ("send", "report", "cancel", "sleep")
 
 
 class Cancelled(Exception):
@@ -55,12 +61,25 @@ def run(
     with _no_garbage_collection():
         drive = _Drive(engine, workload)
         while drive.unfinished():
-            if should_cancel is not None and should_cancel():
-                raise Cancelled
+            if should_cancel is not None:
+                with drive.timed("cancel"):
+                    cancelled = should_cancel()
+                if cancelled:
+                    raise Cancelled
             drive.turn()
             if on_progress is not None:
-                on_progress(drive.progress())
+                with drive.timed("report"):
+                    on_progress(drive.progress())
     return drive.record()
+
+
+def sampling_params(request: WorkloadRequest, *, ignore_eos: bool) -> SamplingParams:
+    """What an engine is told of a workload's request: the stated limit, and the length at which its answer ends."""
+    return SamplingParams(
+        max_tokens=request.max_tokens,
+        answer_tokens=request.output_tokens if ignore_eos else None,
+        ignore_eos=ignore_eos,
+    )
 
 
 def request_id(number: int) -> str:
@@ -76,9 +95,10 @@ class _Drive:
         self._workload = workload
         self._ignore_eos = workload.ignore_eos
         self._to_send = list(reversed(workload.requests))
-        self._expected = sum(request.max_tokens for request in workload.requests)
+        self._expected = sum(request.output_tokens for request in workload.requests)
         self._output_tokens = 0
         self._refused: list[tuple[dict[str, Any], InputError]] = []
+        self._sender_ns: dict[str, list[list[int]]] = {kind: [] for kind in SENDER_KINDS}
         engine.expect_more_arrivals(True)
         self._start_ns = engine.clock.now_ns()
 
@@ -88,13 +108,24 @@ class _Drive:
     def progress(self) -> Progress:
         return Progress(self._output_tokens, self._expected, self._engine.clock.now_ns() - self._start_ns)
 
+    @contextmanager
+    def timed(self, kind: str) -> Iterator[None]:
+        """Keep the time that a piece of our own work takes; kind is one of SENDER_KINDS."""
+        start_ns = self._engine.clock.now_ns()
+        try:
+            yield
+        finally:
+            end_ns = self._engine.clock.now_ns()
+            if end_ns - start_ns >= SHORTEST_NS:
+                self._sender_ns[kind].append([start_ns, end_ns])
+
     def turn(self) -> None:
         """Hand over what is due, then one step, or a sleep when nothing can be computed yet."""
         self._send_due()
-        steps_before = len(self._engine.trace.steps)
+        steps_before = self._engine.trace.num_steps
         if self._engine.has_unfinished():
             self._output_tokens += sum(len(output.token_ids) for output in self._engine.step())
-            if len(self._engine.trace.steps) > steps_before:
+            if self._engine.trace.num_steps > steps_before:
                 return
             self._sleep(at_most_s=POLL_S)
         else:
@@ -102,7 +133,8 @@ class _Drive:
 
     def _send_due(self) -> None:
         while self._to_send and self._due_ns(self._to_send[-1]) <= self._engine.clock.now_ns():
-            self._send(self._to_send.pop())
+            with self.timed("send"):
+                self._send(self._to_send.pop())
             if not self._to_send:
                 self._engine.expect_more_arrivals(False)
 
@@ -110,12 +142,10 @@ class _Drive:
         return self._start_ns + request.arrival_ns
 
     def _send(self, request: WorkloadRequest) -> None:
-        params = SamplingParams(max_tokens=request.max_tokens, ignore_eos=self._ignore_eos)
+        params = sampling_params(request, ignore_eos=self._ignore_eos)
         name = request_id(len(self._workload.requests) - len(self._to_send) - 1)
         try:
-            self._engine.add(
-                list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request)
-            )
+            self._engine.add(list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request))
         except InputError as error:
             self._refused.append((self._refusal(name, request, str(error)), error))
 
@@ -132,7 +162,8 @@ class _Drive:
         if self._to_send:
             wait_s = min(wait_s, (self._due_ns(self._to_send[-1]) - self._engine.clock.now_ns()) / 1e9)
         if wait_s > 0:
-            time.sleep(wait_s)
+            with self.timed("sleep"):
+                time.sleep(wait_s)
 
     def record(self) -> dict[str, Any]:
         record = self._engine.record()
@@ -140,6 +171,7 @@ class _Drive:
             raise self._refused[0][1]
         every = [*record["requests"], *(refusal for refusal, _ in self._refused)]
         record["requests"] = sorted(every, key=lambda request: int(request["id"][1:]))
+        record["sender_ns"] = self._sender_ns
         shift_times(record, -self._start_ns)
         record["workload"] = self._workload.describe()
         return record
@@ -163,8 +195,16 @@ def shift_times(record: dict[str, Any], by_ns: int) -> None:
         for key, value in item.items():
             if key.endswith("_ns") and value is not None:
                 item[key] = value + by_ns
+    if "host_ns" in record:
+        record["host_ns"] = _shifted(record["host_ns"], by_ns)
+    if "sender_ns" in record:
+        record["sender_ns"] = {kind: _shifted(pairs, by_ns) for kind, pairs in record["sender_ns"].items()}
     for request in record["requests"]:
         request["emissions"] = [[time_ns + by_ns, tokens] for time_ns, tokens in request["emissions"]]
         request["preemptions"] = [
             [None if moment is None else moment + by_ns for moment in pair] for pair in request["preemptions"]
         ]
+
+
+def _shifted(intervals: list[list[int]], by_ns: int) -> list[list[int]]:
+    return [[start + by_ns, end + by_ns] for start, end in intervals]

@@ -76,3 +76,19 @@ def _with_prediction(
         kv_tokens=used // per_token if per_token else 0,
         kv_used_bytes=used,
     )
+
+
+LIVE_KINDS = ("used", "held", "internal", "unused", "cached", "free")
+
+
+def live_kv_bytes(snapshot: Mapping[str, Any]) -> dict[str, float]:
+    """KV by kind in bytes while the latest step executed, from a live snapshot; kinds with nothing are left out.
+
+    `unused` is reserved beyond what requests have begun: whether it will be filled is only known after the run.
+    """
+    kv = snapshot.get("kv")
+    if not kv:
+        return {}
+    tokens = snapshot["blocks"]["total"] * snapshot["blocks"]["block_size"]
+    each = snapshot["ledger"]["kv_pool_bytes"] / tokens
+    return {kind: kv[f"{kind}_tokens"] * each for kind in LIVE_KINDS if kv[f"{kind}_tokens"]}

@@ -84,7 +84,7 @@ def warm_up(
     piece = replace(
         workload,
         requests=tuple(
-            replace(request, max_tokens=min(request.max_tokens, WARM_UP_TOKENS), arrival_ns=0)
+            replace(request, output_tokens=min(request.output_tokens, WARM_UP_TOKENS), arrival_ns=0)
             for request in workload.requests[:WARM_UP_REQUESTS]
         ),
     )
@@ -101,10 +101,8 @@ def warm_up(
 
 
 def _run_piece(engine: Any, piece: Workload, should_cancel: Callable[[], bool] | None) -> None:
-    from core_engine.request import SamplingParams
-
     for request in piece.requests:
-        engine.add(list(request.prompt_token_ids), SamplingParams(max_tokens=request.max_tokens, ignore_eos=True))
+        engine.add(list(request.prompt_token_ids), loadgen.sampling_params(request, ignore_eos=True))
     engine.expect_more_arrivals(False)
     while engine.has_unfinished():
         if should_cancel is not None and should_cancel():

@@ -7,12 +7,12 @@ command line refuses bad input without loading torch.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 from core_engine.config import EngineConfig
-from core_engine.variables import Value, parse_value, variable
+from core_engine.variables import VARIABLES, Value, parse_value, variable
 from experiments.statistics import AUTO_LOOKS, MAX_REPEATS
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
@@ -51,7 +51,11 @@ class BenchSpec:
 
     def config(self) -> EngineConfig:
         """The engine's configuration."""
-        return EngineConfig.from_settings(self.settings)
+        return EngineConfig.from_settings({**needed_values(self.settings.items()), **self.settings})
+
+    def held_because(self) -> dict[str, dict[str, Value]]:
+        """Settings that another value needs: name -> {"value", "because": "NAME=VALUE"}."""
+        return held_because(self.settings.items())
 
 
 @dataclass(frozen=True)
@@ -87,6 +91,7 @@ class CompareSpec(BenchSpec):
             repeats=parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
             guess_pct=None if guess is None else _number("guess_pct", guess, "a number of %"),
         )
+        held_because(made.chosen(), set_by_user={**common["settings"], name: (first, second)})
         made.configs()
         return made
 
@@ -96,12 +101,46 @@ class CompareSpec(BenchSpec):
 
     def configs(self) -> tuple[EngineConfig, EngineConfig]:
         """The engine's configuration of the baseline and of the candidate."""
-        first, second = (EngineConfig.from_settings({**self.settings, self.variable: value}) for value in self.values)
+        needed = needed_values(self.chosen())
+        settings = ({**needed, **self.settings, self.variable: value} for value in self.values)
+        first, second = (EngineConfig.from_settings(arm) for arm in settings)
         return first, second
+
+    def chosen(self) -> list[tuple[str, Value]]:
+        """Every value that somebody chose: the settings, and the variable's two."""
+        return [*self.settings.items(), *((self.variable, value) for value in self.values)]
+
+    def held_because(self) -> dict[str, dict[str, Value]]:
+        """Settings held in both arms because a value needs them: name -> {"value", "because": "NAME=VALUE"}."""
+        return held_because(self.chosen())
 
     def looks(self) -> tuple[int, ...]:
         """After how many repeats the curves are judged; more than one look only with repeats "auto"."""
         return AUTO_LOOKS if self.repeats is None else (self.repeats,)
+
+
+def needed_values(chosen: Iterable[tuple[str, Value]]) -> dict[str, Value]:
+    """Values of other variables that the chosen (name, value) pairs need."""
+    return {name: found["value"] for name, found in held_because(chosen).items()}
+
+
+def held_because(
+    chosen: Iterable[tuple[str, Value]], set_by_user: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, Value]]:
+    """name -> {"value", "because": "NAME=VALUE"} of what the chosen values need (see Variable.requires).
+
+    InputError, naming both, when set_by_user holds another value; a tuple there stands for the two values of the
+    variable that is varied.
+    """
+    found: dict[str, dict[str, Value]] = {}
+    for name, value in chosen:
+        for other, needed in VARIABLES[name].requires.get(str(value), {}).items():
+            given = (set_by_user or {}).get(other, needed)
+            for one in given if isinstance(given, tuple) else (given,):
+                if one != needed:
+                    raise InputError(other, one, f"{needed}, because {name}={value} needs {other}={needed}")
+            found[other] = {"value": needed, "because": f"{name}={value}"}
+    return found
 
 
 def parse_vary(texts: list[str]) -> tuple[str, list[str]]:
@@ -149,13 +188,14 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
         from experiments.metrics import parse_slo
 
         parse_slo(slo)
-    config = EngineConfig.from_settings(spec.get("settings") or {})
+    settings = {variable(name).name: parse_value(name, value) for name, value in (spec.get("settings") or {}).items()}
+    held_because(settings.items(), set_by_user=settings)
     return {
         "workload": workload,
         "num_requests": None if requests is None else _whole("num_requests", requests, 1, MOST_REQUESTS),
         "rate_rps": rate,
         "max_tokens_cap": None if cap is None else _whole("max_tokens_cap", cap, 1, MOST_TOKENS),
-        "settings": {name: config.settings()[name] for name in spec.get("settings") or {}},
+        "settings": settings,
         "seed": _whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
         "slo": slo,
         "price_per_device_hour": _number(

@@ -5,12 +5,17 @@ that is already configured: show it with `st.altair_chart(chart, theme=None, wid
 """
 
 from app.charts.curves import change_strip, curve_card, guess_chart
+from app.charts.kv_trace import block_timeline, kinds_chart
 from app.charts.live import progress_chart, rate_chart, spark
 from app.charts.memory import block_map, ledger_chart
 from app.charts.timeline import timeline_chart
+from app.charts.waterfall import waterfall_chart
 
 _KEYS = """
-account activations arm block block_filling block_free block_full block_reserved blocks_per_cell boundary by_arrival
+account activations arm block block_cached block_filling block_free block_full block_reserved blocks_per_cell boundary
+by_arrival cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held kind_internal
+kind_reserved_ahead kind_reserved_unused kind_used part_decode_s part_overhead_s part_prefill_s part_queue_s
+part_stalled_s part_unexplained_s whole
 change computed decode duration finished first_n from_s held interval_95 kv_free kv_reserved kv_used label
 last_token measured memory noise_floor now other owner pairs phase predicted prefill progress queue rate rate_unit
 repeat request result same simulated state this_repeat time to_s tokens value weights your_guess
@@ -21,12 +26,15 @@ WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 __all__ = [
     "WORD_KEYS",
     "block_map",
+    "block_timeline",
     "change_strip",
     "curve_card",
     "guess_chart",
+    "kinds_chart",
     "ledger_chart",
     "progress_chart",
     "rate_chart",
     "spark",
     "timeline_chart",
+    "waterfall_chart",
 ]

@@ -137,8 +137,11 @@ class Swatch:
     shape: str = "square"
 
 
-def legend(swatches: Sequence[Swatch], height: float) -> alt.Chart:
-    """A layer that draws nothing but a legend, in two columns where one row does not fit."""
+def legend(swatches: Sequence[Swatch], height: float, *, pixels: bool = True) -> alt.Chart:
+    """A layer that draws nothing but a legend, in two columns where one row does not fit.
+
+    pixels: whether the chart's y is in pixels, as `px` has it; layers share one y scale.
+    """
     labels = [swatch.label for swatch in swatches]
     row_px = sum(34 + text_px(label, 13) for label in labels)
     columns = alt.ExprRef(f"width < {row_px:.0f} ? 2 : {len(labels)}")
@@ -151,7 +154,7 @@ def legend(swatches: Sequence[Swatch], height: float) -> alt.Chart:
         alt.Chart(data([{"entry": label, "y": 0} for label in labels[:1]]))
         .mark_point(opacity=0)
         .encode(
-            y=px("y", height),
+            y=px("y", height) if pixels else alt.value(0),
             x=alt.value(0),
             fill=alt.Fill("entry:N", scale=scale([s.fill for s in swatches]), legend=shown),
             stroke=alt.Stroke("entry:N", scale=scale([s.stroke for s in swatches]), legend=shown),

@@ -189,7 +189,7 @@ def block_map(
     """One cell a KV block with the letter of the request that owns it; 39 a row, narrower where the page is.
 
     Above 1,200 blocks the cells are small and have no letters; above 5,000 a cell stands for several blocks and a line
-    says so. Words: block_full, block_filling, block_reserved, block_free, block, owner, tokens, state, and
+    says so. Words: block_full, block_filling, block_reserved, block_cached, block_free, block, owner, tokens, state,
     blocks_per_cell with {n}.
     """
     t = TOKENS[mode]
@@ -220,7 +220,9 @@ def _block_layers(
     span = alt.Scale(domain=[0, columns], range=[0, alt.ExprRef(f"min(width, {columns * step})")], nice=False)
     x = alt.X("start:Q", axis=None, scale=span)
     tips = tooltip(block=words["block"], owner=words["owner"], tokens=words["tokens"], state=words["state"])
-    kinds = ["block_full", "block_filling", "block_reserved", "block_free"]
+    kinds = ["block_full", "block_filling", "block_reserved", "block_cached", "block_free"]
+    if all(cell["kind"] != "block_cached" for cell in cells):
+        kinds.remove("block_cached")
     swatches = [Swatch(words[kind], *(_block_paint(kind, t)[key] for key in ("fill", "stroke"))) for kind in kinds]
     # Half the gap at each side; the outline is drawn inside it.
     inset = {"xOffset": gap, "yOffset": gap, "x2Offset": -gap, "y2Offset": -gap, "cornerRadius": 2.5 if lettered else 0}
@@ -241,6 +243,7 @@ def _block_paint(kind: str, t: Mapping[str, str]) -> dict[str, str]:
         "block_full": {"fill": t["cand"], "stroke": t["cand"], "colour": t["in_fill"]},
         "block_filling": {"fill": t["kv_reserved"], "stroke": t["cand"], "colour": t["text"]},
         "block_reserved": {"fill": t["card"], "stroke": t["cand"], "colour": t["cand"]},
+        "block_cached": {"fill": t["cached"], "stroke": t["cached"], "colour": t["in_fill"]},
         "block_free": {"fill": t["card"], "stroke": t["queue_base"], "colour": t["muted"]},
     }[kind]
 
@@ -249,12 +252,13 @@ def _cells(
     blocks: Mapping[str, Any], group: int, letters: Callable[[int], str] | None, words: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     owners, fill, size = blocks["owners"], blocks["fill"], blocks["block_size"]
+    cached = set(blocks.get("cached") or ())
     cells = []
     for first in range(0, len(owners), group):
         held = range(first, min(first + group, len(owners)))
         owned = [block for block in held if owners[block] >= 0]
         tokens = sum(fill[block] for block in owned)
-        kind = _block_kind(len(owned), tokens, size * len(held))
+        kind = _block_kind(len(owned), tokens, size * len(held), not cached.isdisjoint(held))
         names = sorted({owners[block] for block in owned})
         cells.append(
             {
@@ -276,9 +280,9 @@ def _owner_text(names: list[int], letters: Callable[[int], str] | None) -> str:
     return ", ".join(shown) + (" …" if len(names) > 6 else "")
 
 
-def _block_kind(owned: int, tokens: int, room: int) -> str:
+def _block_kind(owned: int, tokens: int, room: int, cached: bool) -> str:
     if not owned:
-        return "block_free"
+        return "block_cached" if cached else "block_free"
     if not tokens:
         return "block_reserved"
     return "block_full" if tokens >= room else "block_filling"

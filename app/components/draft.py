@@ -10,6 +10,7 @@ import streamlit as st
 from app.state import set_address
 from core_engine.variables import VARIABLES, Value, parse_value
 from experiments.spec import DEFAULT_REPEATS, MOST_REQUESTS, CompareSpec
+from experiments.spec import held_because as needed_because
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 
@@ -22,8 +23,11 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "max_num_batched_tokens": (256, 64),
     "chunked_prefill": ("off", "on"),
     "max_queue": (4096, 4),
+    "kv_layout": ("contiguous", "paged"),
     "block_size": (16, 64),
     "kv_memory_mib": (256, 64),
+    "kv_watermark": (0.0, 0.1),
+    "prefix_cache": ("off", "on"),
     "model": ("embedded", "embedded"),
     "device": ("cpu", "auto"),
     "dtype": ("fp32", "bf16"),
@@ -57,6 +61,14 @@ def choose_variable(name: str) -> None:
     current["settings"].pop(name, None)
     current["guess_pct"] = None
     st.session_state["draft_version"] = version() + 1
+
+
+def held_because() -> dict[str, dict[str, Value]]:
+    """Settings that a value of the draft needs: name -> {"value", "because"}; one set to the opposite stays as set."""
+    current = draft()
+    chosen = [*current["settings"].items(), *((current["variable"], value) for value in current["values"])]
+    found = needed_because(chosen)
+    return {name: item for name, item in found.items() if name not in (current["variable"], *current["settings"])}
 
 
 def write_address() -> None:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from app.navigation import trace_page
 from app.state import language, t
 from experiments.metrics.table import request_rows
 from experiments.report import comparison_html
@@ -37,6 +38,8 @@ def export(run: Run, records: Sequence[StoredRecord]) -> None:
             "text/csv",
             ":material/table:",
         )
+    address = {"run": run.id, "lang": language()}
+    st.page_link(trace_page(), label=t("result.trace"), icon=":material/stacked_bar_chart:", query_params=address)
     st.code(reproduce_command(run.spec), language="shell", wrap_lines=True)
     st.caption(t("result.link"))
     st.code(f"{st.context.url}?run={run.id}&lang={language()}", language=None, wrap_lines=True)

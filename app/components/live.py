@@ -12,6 +12,7 @@ from app.components.arms import arm_names
 from app.components.picker import guess_text
 from app.state import badge, draw, heading, mode, store, t, words
 from experiments import jobs
+from experiments.memory_view import live_kv_bytes
 from experiments.report.charts import ledger_accounts
 from experiments.report.words import curve_value, number
 from experiments.store import Run
@@ -116,9 +117,9 @@ def _gauges(live: dict[str, Any]) -> None:
 
 
 def _blocks(blocks: dict[str, Any]) -> None:
-    caption = t(
-        "live.block_caption", total=blocks["total"], size=blocks["block_size"], used=blocks["used"], free=blocks["free"]
-    )
+    numbers = {name: blocks[name] for name in ("total", "used", "free")}
+    cached = len(blocks.get("cached") or ())
+    caption = t("live.block_caption", size=blocks["block_size"], cached=cached, **numbers)
     heading(t("live.block_map"), "measured", caption)
     draw(block_map(blocks, request_letter, mode(), words("chart.")), t("alt.block_map"))
 
@@ -137,7 +138,7 @@ def _requests(snapshot: dict[str, Any]) -> None:
     waiting = [request for request in snapshot["requests"] if request["state"] == "waiting"]
     held = sum(request["state"] == "held" for request in seated)
     heading(t("live.requests"), "measured", t("live.requests_caption", running=len(seated) - held, held=held))
-    longest = max((request["max_tokens"] for request in seated), default=1)
+    longest = max((request.get("answer_tokens") or request["max_tokens"] for request in seated), default=1)
     answer = st.column_config.ProgressColumn(t("live.answer"), format="%d", min_value=0, max_value=longest, width=100)
     columns: dict[str, Any] = {
         t("live.request"): st.column_config.Column(width=92),
@@ -175,6 +176,10 @@ def _ledger(live: dict[str, Any], names: tuple[str, ...]) -> None:
         "predicted_boundaries": [],
     }
     draw(ledger_chart([row], mode(), words("chart.")), t("alt.ledger"))
+    kinds = live_kv_bytes(live["snapshot"])
+    if kinds:
+        shown = " · ".join(f"{t(f'live.kind_{kind}')} {number(size / 2**20)}" for kind, size in kinds.items())
+        st.caption(t("live.kv_kinds", kinds=shown))
 
 
 def _repeats(live: dict[str, Any], names: tuple[str, ...]) -> None:

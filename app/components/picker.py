@@ -109,11 +109,15 @@ def _workload_label(name: str, current: dict[str, Any]) -> str:
 
 def _held_equal(current: dict[str, Any], active: bool) -> None:
     held = [entry for entry in VARIABLES.values() if entry.name != current["variable"]]
-    shown = [entry for entry in held if entry.name in SHOWN_SETTINGS or entry.name in current["settings"]]
+    needed = drafts.held_because()
+    always = {*SHOWN_SETTINGS, *current["settings"], *needed}
+    shown = [entry for entry in held if entry.name in always]
     chips = " ".join(f":gray-badge[{t(f'var.{entry.name}')} **{_held_text(current, entry)}**]" for entry in shown)
     title = t("picker.held_title", settings=chips, more=len(held) - len(shown))
     with st.container(key="held"), st.expander(title, icon=":material/lock:", type="compact"):
         st.caption(t("picker.held_help"))
+        for name, item in needed.items():
+            st.caption(f"**{t(f'var.{name}')}**: {t('picker.held_because', **item)}")
         with st.container(horizontal=True):
             for entry in held:
                 with st.popover(f"{t(f'var.{entry.name}')} **{_held_text(current, entry)}**", disabled=active):
@@ -131,7 +135,7 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
         except InputError as error:
             st.error(str(error))
             return
-        if value == entry.default:
+        if value == entry.default and entry.name not in drafts.held_because():
             current["settings"].pop(entry.name, None)
         else:
             current["settings"][entry.name] = value
@@ -142,7 +146,8 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
 
 
 def _held_value(current: dict[str, Any], entry: Variable) -> Value:
-    return current["settings"].get(entry.name, entry.default)
+    needed = drafts.held_because().get(entry.name)
+    return needed["value"] if needed else current["settings"].get(entry.name, entry.default)
 
 
 def _held_text(current: dict[str, Any], entry: Variable) -> str:

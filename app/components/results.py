@@ -11,6 +11,7 @@ import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
 from app.components.arms import arm_names
+from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.report import headline, verdict_sentence
@@ -45,7 +46,7 @@ def verdict(result: Mapping[str, Any]) -> None:
         with left:
             st.markdown(f":{HEADLINE_COLOURS.get(key, 'gray')}-badge[{text}] {badge('measured')}")
             with st.container(key="verdict_sentence"):
-                st.markdown(_figures_bold(_escape(verdict_sentence(result, language()))))
+                st.markdown(_figures_bold(escape(verdict_sentence(result, language()))))
             floor = _curve(result, "output_tokens_per_s")["noise_floor_pct"]
             st.caption(t("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=percent(floor)))
             if result.get("cancelled"):
@@ -57,12 +58,7 @@ def verdict(result: Mapping[str, Any]) -> None:
     if result["warnings"]:
         title = t("result.warnings", count=len(result["warnings"]))
         with st.expander(title, icon=":material/warning:"):
-            st.markdown("\n".join(f"- {_escape(text)}" for text in result["warnings"]))
-
-
-def _escape(text: str) -> str:
-    """Keep intervals and ids from being read as markdown links, maths or emphasis."""
-    return "".join(f"\\{char}" if char in "[]$*_~`" else char for char in text)
+            st.markdown("\n".join(f"- {escape(text)}" for text in result["warnings"]))
 
 
 def _figures_bold(text: str) -> str:
@@ -78,7 +74,7 @@ def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def curves(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """The five curves as small multiples, with table and CSV once for all of them."""
     frame = pd.DataFrame([_curve_row(curve) for curve in ordered_curves(result)])
-    _head(t("five_curves"), t("five_caption"), frame, "curves")
+    section_head(t("five_curves"), t("five_caption"), frame, "curves")
     with st.grid(5, min_column_width=165, border=True):
         for curve in ordered_curves(result):
             with st.container(gap="xsmall"):
@@ -96,7 +92,7 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
         st.caption(t("no_interval"))
     else:
         text = t("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
-        st.caption(_escape(text))
+        st.caption(escape(text))
     if curve["baseline"] is None:
         return
     texts = words("chart.")
@@ -131,20 +127,6 @@ def _curve_row(curve: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _head(title: str, caption: str, frame: pd.DataFrame, key: str) -> None:
-    """A section's title and caption, with its figures as table and CSV at the right."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        with st.container(gap="xsmall", width="stretch"):
-            st.markdown(f"## {title}")
-            st.caption(caption)
-        with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
-            st.dataframe(frame, hide_index=True)
-        st.download_button(
-            t("result.csv"), frame.to_csv(index=False), f"{key}.csv", "text/csv", type="tertiary",
-            icon=":material/download:", key=f"csv-{key}", on_click="ignore",
-        )  # fmt: skip
-
-
 def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """The ledger of both arms, what was predicted, and the arithmetic."""
     arms = [arm_memory(result, arm) for arm in (0, 1)]
@@ -161,7 +143,7 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
         frame = pd.DataFrame(
             [{"": row["name"], **{t(f"chart.{s['account']}"): s["bytes"] for s in row["segments"]}} for row in rows]
         )
-        _head(f"{t('memory')} {badge('measured')}", t("result.memory_caption"), frame, "memory")
+        section_head(f"{t('memory')} {badge('measured')}", t("result.memory_caption"), frame, "memory")
         draw(ledger_chart(rows, mode(), words("chart.")), t("alt.ledger"))
         with st.expander(t("result.how_accounts")):
             for arm, name in zip(arms, names, strict=True):
@@ -174,7 +156,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'result.account_{account.name}')}: {_escape(account.how)}")
+        st.markdown(f"{t(f'result.account_{account.name}')}: {escape(account.how)}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,
@@ -183,7 +165,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         total=f"{arm.kv_used_bytes:,}",
         mib=number(arm.kv_used_bytes / 2**20),
     )
-    st.markdown(f"{t('result.kv_used')}: {_escape(line)}")
+    st.markdown(f"{t('result.kv_used')}: {escape(line)}")
 
 
 def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
@@ -202,7 +184,7 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
         ]
         frame = pd.DataFrame([{"arm": arm["name"], **segment} for arm in arms for segment in arm["segments"]])
         caption = t("timeline_caption", repeat=first[0].repeat)
-        _head(f"{t('timeline')} {badge('measured')}", caption, frame, "timeline")
+        section_head(f"{t('timeline')} {badge('measured')}", caption, frame, "timeline")
         draw(timeline_chart(arms, mode(), words("chart.")), t("alt.timeline"))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.navigation import workbench_page
+from app.navigation import trace_page, workbench_page
 from app.state import error_text, language, store, t
 from experiments import jobs
 from experiments.report import comparison_html, headline
@@ -35,6 +35,9 @@ def _row(run: Run) -> None:
         if run.kind == "compare":
             address = {"run": run.id, "lang": language()}
             st.page_link(workbench_page(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+        if run.kind in ("compare", "bench") and run.result is not None:
+            address = {"run": run.id, "lang": language()}
+            st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
         if run.kind == "compare" and run.result is not None:
             _export(run)
         if run.state not in jobs.ACTIVE:

@@ -17,9 +17,9 @@ class Executor(Protocol):
         ...
 
     def kv_pool_bytes(self) -> int:
-        """Bytes of the KV cache really allocated."""
+        """Bytes of the blocks that requests can own, really allocated."""
         ...
 
     def activation_peak_bytes(self) -> int:
-        """Largest memory that a step may need beside weights and KV, measured at start-up."""
+        """Largest memory that a step may need beside weights and KV pool: measured at start-up, and a padding block."""
         ...

@@ -1,10 +1,12 @@
 """Attention over a paged KV cache in plain torch: the oracle that faster kernels are tested against.
 
-Cache layout of one layer: keys and values [num_blocks, block_size, num_kv_heads, head_dim].
+Cache layout of one layer: keys and values [num_blocks + 1, block_size, num_kv_heads, head_dim]. The last block is the
+padding block: no request owns it, padding tokens write to it, and unused places of block tables point at it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
@@ -15,8 +17,9 @@ import torch.nn.functional as F
 class DecodeGroup:
     """All rows of a step with a single new token.
 
-    token_index [rows]: their places in the flat batch; block_tables [rows, max_blocks], padded with block 0;
-    mask [rows, 1, 1, max_blocks * block_size], true where a row may look.
+    token_index [rows]: their places in the flat batch; block_tables [rows, max_blocks], filled up with the padding
+    block and, under a window, begun at the first block in it; mask [rows, 1, 1, max_blocks * block_size], true where a
+    row may look.
     """
 
     token_index: torch.Tensor
@@ -26,37 +29,53 @@ class DecodeGroup:
 
 @dataclass(frozen=True)
 class PrefillRow:
-    """One row with several new tokens: flat places [first, last), its blocks [num_blocks], context lengths."""
+    """One row with several new tokens: its flat places [first, last), the blocks it reads [num_blocks].
+
+    num_keys: keys from the start of blocks[0] to the row's own end; it never reads past that.
+    """
 
     first: int
     last: int
     blocks: torch.Tensor
-    start: int
-    mask: torch.Tensor | None  # [count, start + count], None when start is 0 (plain causal)
+    num_keys: int
+    mask: torch.Tensor | None  # [count, num_keys], None when the row begins its sequence and no window cuts it
 
 
 @dataclass(frozen=True)
-class AttentionBatch:
-    """Where each token of a step writes and what each row reads. slots [num_tokens] = block * block_size + offset."""
+class AttentionView:
+    """What each row of a step reads in layers of one window."""
 
-    slots: torch.Tensor
     decode: DecodeGroup | None
     prefill: tuple[PrefillRow, ...]
 
 
+@dataclass(frozen=True)
+class AttentionBatch:
+    """Where each token of a step writes and what each row reads. slots [num_tokens] = block * block_size + offset.
+
+    views by the layer's window, None for layers without.
+    """
+
+    slots: torch.Tensor
+    views: Mapping[int | None, AttentionView]
+
+
 def write_kv(cache: torch.Tensor, new: torch.Tensor, slots: torch.Tensor) -> None:
-    """Store new [num_tokens, num_kv_heads, head_dim] at `slots` of one layer's keys or values."""
+    """Store new [num_tokens, num_kv_heads, head_dim] at `slots` of one layer's keys or values.
+
+    index_copy_ refuses a negative slot: it never stands for the end of the cache, as it would when indexing.
+    """
     cache.view(-1, *cache.shape[2:]).index_copy_(0, slots, new)
 
 
 def paged_attention(
-    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, batch: AttentionBatch, scale: float
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, view: AttentionView, scale: float
 ) -> torch.Tensor:
     """Attend each token to its own sequence up to itself. query and result [num_tokens, num_heads, head_dim]."""
     result = torch.empty_like(query)
-    if batch.decode is not None:
-        result[batch.decode.token_index] = _decode(query, keys, values, batch.decode, scale)
-    for row in batch.prefill:
+    if view.decode is not None:
+        result[view.decode.token_index] = _decode(query, keys, values, view.decode, scale)
+    for row in view.prefill:
         result[row.first : row.last] = _prefill(query[row.first : row.last], keys, values, row, scale)
     return result
 
@@ -79,9 +98,9 @@ def _decode(
 def _prefill(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, row: PrefillRow, scale: float
 ) -> torch.Tensor:
-    count, end = row.last - row.first, row.start + row.last - row.first
-    k = keys.index_select(0, row.blocks).flatten(0, 1)[:end].transpose(0, 1)
-    v = values.index_select(0, row.blocks).flatten(0, 1)[:end].transpose(0, 1)
+    count = row.last - row.first
+    k = keys.index_select(0, row.blocks).flatten(0, 1)[: row.num_keys].transpose(0, 1)
+    v = values.index_select(0, row.blocks).flatten(0, 1)[: row.num_keys].transpose(0, 1)
     q = query.transpose(0, 1)
     out = F.scaled_dot_product_attention(
         q[None],

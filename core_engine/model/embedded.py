@@ -14,10 +14,9 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
+from core_engine.model.gguf import GgufFile
+from core_engine.model.gguf_tokenizer import write_tokenizer
 from ledger.errors import CannotRunError
 
 NAME = "SmolLM2-135M-Instruct"
@@ -97,104 +96,10 @@ def _convert_into(source: Path, target: Path) -> None:
 
 def _convert(source: Path, directory: Path) -> None:
     """Write config.json, model.safetensors (float32), tokenizer.json and tokenizer_config.json."""
-    from gguf import GGUFReader
-
-    reader = GGUFReader(source)
-    fields = {name: field.contents() for name, field in reader.fields.items()}
-    config = _config(fields)
-    _write_weights(reader, config, directory)
-    _write_tokenizer(fields, directory)
-    (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")
-
-
-def _config(fields: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
-        "hidden_act": "silu",
-        "hidden_size": int(fields["llama.embedding_length"]),
-        "intermediate_size": int(fields["llama.feed_forward_length"]),
-        "num_hidden_layers": int(fields["llama.block_count"]),
-        "num_attention_heads": int(fields["llama.attention.head_count"]),
-        "num_key_value_heads": int(fields["llama.attention.head_count_kv"]),
-        "max_position_embeddings": int(fields["llama.context_length"]),
-        # Stored as float32; the shortest decimal that rounds to it is the published value.
-        "rms_norm_eps": float(str(np.float32(fields["llama.attention.layer_norm_rms_epsilon"]))),
-        "rope_theta": float(fields["llama.rope.freq_base"]),
-        "vocab_size": int(fields["llama.vocab_size"]),
-        "bos_token_id": int(fields["tokenizer.ggml.bos_token_id"]),
-        "eos_token_id": int(fields["tokenizer.ggml.eos_token_id"]),
-        "tie_word_embeddings": True,
-        "torch_dtype": "float32",
-    }
-
-
-LAYER_NAMES = {
-    "attn_norm": "input_layernorm",
-    "attn_q": "self_attn.q_proj",
-    "attn_k": "self_attn.k_proj",
-    "attn_v": "self_attn.v_proj",
-    "attn_output": "self_attn.o_proj",
-    "ffn_norm": "post_attention_layernorm",
-    "ffn_gate": "mlp.gate_proj",
-    "ffn_up": "mlp.up_proj",
-    "ffn_down": "mlp.down_proj",
-}
-TOP_NAMES = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight": "model.norm.weight"}
-
-
-def hf_name(gguf_name: str) -> str:
-    """Hugging Face name of a llama GGUF tensor."""
-    if gguf_name in TOP_NAMES:
-        return TOP_NAMES[gguf_name]
-    _, layer, part, suffix = gguf_name.split(".")
-    return f"model.layers.{layer}.{LAYER_NAMES[part]}.{suffix}"
-
-
-def unpermute(weight: np.ndarray, num_heads: int) -> np.ndarray:
-    """Turn the row order of q and k in llama GGUF files (interleaved pairs) into Hugging Face's (halves). [out, in]."""
-    out = weight.shape[0]
-    return weight.reshape(num_heads, out // num_heads // 2, 2, -1).swapaxes(1, 2).reshape(weight.shape)
-
-
-def _write_weights(reader: Any, config: dict[str, Any], directory: Path) -> None:
-    from gguf import dequantize
     from safetensors.numpy import save_file
 
-    heads = {"attn_q": config["num_attention_heads"], "attn_k": config["num_key_value_heads"]}
-    tensors: dict[str, np.ndarray] = {}
-    for tensor in reader.tensors:
-        weight = dequantize(tensor.data, tensor.tensor_type).astype(np.float32, copy=False)
-        weight = weight.reshape([int(size) for size in reversed(tensor.shape)])
-        part = tensor.name.split(".")[2] if tensor.name.startswith("blk.") else ""
-        if part in heads:
-            weight = unpermute(weight, heads[part])
-        tensors[hf_name(tensor.name)] = np.ascontiguousarray(weight)
-    save_file(tensors, directory / "model.safetensors", metadata={"format": "pt"})
-
-
-def _write_tokenizer(fields: dict[str, Any], directory: Path) -> None:
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
-
-    tokens: list[str] = fields["tokenizer.ggml.tokens"]
-    kinds: list[int] = fields["tokenizer.ggml.token_type"]
-    merges = [tuple(pair.split(" ")) for pair in fields["tokenizer.ggml.merges"]]
-    tokenizer = Tokenizer(models.BPE(vocab={token: i for i, token in enumerate(tokens)}, merges=merges))
-    # "smollm" in llama.cpp's list: single digits, then GPT-2's byte-level split.
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    )
-    tokenizer.decoder = decoders.ByteLevel()
-    control = 3  # gguf TokenType.CONTROL
-    tokenizer.add_special_tokens(
-        [AddedToken(t, special=True, normalized=False) for t, k in zip(tokens, kinds, strict=True) if k == control]
-    )
-    tokenizer.save(str(directory / "tokenizer.json"))
-    settings = {
-        "tokenizer_class": "PreTrainedTokenizerFast",
-        "bos_token": tokens[int(fields["tokenizer.ggml.bos_token_id"])],
-        "eos_token": tokens[int(fields["tokenizer.ggml.eos_token_id"])],
-        "chat_template": fields["tokenizer.chat_template"],
-        "model_max_length": int(fields["llama.context_length"]),
-    }
-    (directory / "tokenizer_config.json").write_text(json.dumps(settings, indent=1), "utf-8")
+    file = GgufFile(source)
+    save_file(dict(file.tensors()), directory / "model.safetensors", metadata={"format": "pt"})
+    write_tokenizer(file.fields, directory)
+    config = {**file.config, "torch_dtype": "float32"}
+    (directory / "config.json").write_text(json.dumps(config, indent=1), "utf-8")

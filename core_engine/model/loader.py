@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -15,10 +16,14 @@ from core_engine.environment import resolve_device, resolve_dtype, resolve_threa
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
 from core_engine.model.embedded import NAME as EMBEDDED_NAME
 from core_engine.model.embedded import ensure_embedded
+from core_engine.model.gguf import GgufFile
+from core_engine.model.gguf_tokenizer import write_tokenizer
 from core_engine.model.spec import DecoderSpec
 from core_engine.model.tokenizer import Tokenizer
 from ledger.errors import InputError
 from ledger.model_spec import ModelSpec
+
+STORED_DTYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
@@ -40,14 +45,19 @@ class LoadedModel:
         return self.decoder.weights
 
 
-def model_directory(model: str, report: Callable[[str], None] = lambda _: None) -> Path:
-    """The directory of a model setting; InputError when it is not a readable model directory."""
+def model_path(model: str, report: Callable[[str], None] = lambda _: None) -> Path:
+    """The directory or GGUF file of a model setting; InputError when it is neither."""
     if model == "embedded":
         return ensure_embedded(report)
     path = Path(model).expanduser()
-    if not path.is_dir():
-        raise InputError("model", model, "embedded, or an existing directory with config.json and *.safetensors")
-    if not (path / "config.json").is_file():
+    if path.is_file():
+        if path.suffix.lower() != ".gguf":
+            raise InputError("model", model, "a directory, or a file whose name ends in .gguf")
+    elif not path.is_dir():
+        raise InputError(
+            "model", model, "embedded, an existing directory with config.json and *.safetensors, or a .gguf file"
+        )
+    elif not (path / "config.json").is_file():
         raise InputError("model", model, "a directory with a config.json")
     return path
 
@@ -72,13 +82,31 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
     device = resolve_device(config.device)
     dtype = resolve_dtype(config.dtype, device)
     torch.set_num_threads(resolve_threads(config.threads))
-    directory = model_directory(config.model, report)
-    raw = read_config(directory)
-    name = EMBEDDED_NAME if config.model == "embedded" else directory.name
+    path = model_path(config.model, report)
+    if path.is_file():
+        file = GgufFile(path)
+        spec = DecoderSpec.from_config(file.config)
+        weights = assemble(spec, dict(_gguf_tensors(file, device, dtype)))
+        tokenizer = _gguf_tokenizer(file, spec)
+        return LoadedModel(path.stem, Decoder(spec, weights), tokenizer, ModelSpec.from_config(file.config, path.stem))
+    raw = read_config(path)
+    name = EMBEDDED_NAME if config.model == "embedded" else path.name
     spec = DecoderSpec.from_config(raw)
-    weights = assemble(spec, _read_tensors(directory, device, dtype))
-    tokenizer = Tokenizer(directory, spec.eos_token_ids)
+    weights = assemble(spec, _read_tensors(path, device, dtype))
+    tokenizer = Tokenizer(path, spec.eos_token_ids)
     return LoadedModel(name, Decoder(spec, weights), tokenizer, ModelSpec.from_config(raw, name))
+
+
+def _gguf_tensors(file: GgufFile, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
+    for name, array in file.tensors():
+        owned = array if array.flags.writeable else array.copy()  # float32 tensors are the mapped file itself
+        yield name, torch.from_numpy(owned).to(device=device, dtype=dtype, copy=True)
+
+
+def _gguf_tokenizer(file: GgufFile, spec: DecoderSpec) -> Tokenizer:
+    with tempfile.TemporaryDirectory(prefix="trilemma-") as directory:
+        write_tokenizer(file.fields, Path(directory))
+        return Tokenizer(Path(directory), spec.eos_token_ids)
 
 
 def _read_tensors(directory: Path, device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
@@ -89,6 +117,11 @@ def _read_tensors(directory: Path, device: torch.device, dtype: torch.dtype) -> 
         try:
             with safe_open(path, framework="pt") as file:
                 for name in file.keys():  # noqa: SIM118 - not a dict
+                    stored = file.get_slice(name).get_dtype()
+                    if stored not in STORED_DTYPES:
+                        raise InputError("model", f"{name} stored as {stored}", f"{', '.join(STORED_DTYPES)}")
+                    if name in tensors:
+                        raise InputError("model", f"{name} in two files", "every tensor once")
                     # copy=True: the file is mapped, and weights must be memory of their own to be counted.
                     tensors[name] = file.get_tensor(name).to(device=device, dtype=dtype, copy=True)
         except (SafetensorError, OSError) as error:
@@ -107,7 +140,8 @@ def _weight_files(directory: Path) -> list[Path]:
         if missing:
             raise InputError("model", str(directory), f"all files of the index; missing: {', '.join(missing)}")
         return [directory / name for name in names]
-    files = sorted(directory.glob("*.safetensors"))
+    single = directory / "model.safetensors"
+    files = [single] if single.is_file() else sorted(directory.glob("*.safetensors"))
     if not files:
         raise InputError("model", str(directory), "a directory with *.safetensors")
     return files

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
+
+from experiments.claims.comparison import Compare, curve_row, spec_of
 
 CURVE = "output_tokens_per_s"
 # (key, workload, baseline, candidate)
@@ -13,15 +15,14 @@ PARTS = (
     ("static_equal", "equal", "static", "continuous"),
 )
 NOT_CHECKED = "that it is the largest of all single gains: this takes the other optimisations, measured the same way"
-Compare = Callable[[dict[str, Any]], Mapping[str, Any]]
 
 
 def check(options: Mapping[str, Any], compare: Compare) -> dict[str, Any]:
     """Runs the three comparisons and judges them; `options` are further keys of each comparison's spec."""
     evidence = []
     for key, workload, baseline, candidate in PARTS:
-        spec = {**options, "variable": "batching", "values": [baseline, candidate], "workload": workload}
-        evidence.append(_evidence(key, spec, compare(spec)))
+        spec = spec_of(options, repeats="auto", variable="batching", values=[baseline, candidate], workload=workload)
+        evidence.append(curve_row(key, spec, compare(spec), CURVE))
     verdict, reason = judge({row["part"]: row["verdict"] for row in evidence})
     return {"verdict": verdict, "reason": reason, "not_checked": NOT_CHECKED, "evidence": evidence}
 
@@ -44,17 +45,3 @@ def judge(verdicts: Mapping[str, str]) -> tuple[str, str]:
             "the gain is gone when all answers are equally long and come at once",
         )
     return "holds", "throughput rose over static and dynamic batching, with equal lengths too"
-
-
-def _evidence(part: str, spec: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    curve = next(curve for curve in result["curves"] if curve["name"] == CURVE)
-    kept = ("baseline", "candidate", "change_pct", "ci95", "noise_floor_pct", "verdict", "provenance")
-    return {
-        "part": part,
-        "workload": spec["workload"],
-        "values": spec["values"],
-        "curve": CURVE,
-        **{key: curve[key] for key in kept},
-        "repeats": result["repeats"],
-        "run_id": result["run_id"],
-    }

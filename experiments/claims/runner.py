@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.claims import arithmetic, batching
+from experiments.claims import arithmetic, batching, idle_slots, latency_parts, paging, prefix_reuse
 from experiments.claims.catalogue import get_claim
+from experiments.claims.comparison import Compare
 from experiments.store import Store
 from ledger.errors import InputError
 
@@ -17,8 +18,14 @@ CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
     "C04": arithmetic.thirteen_billion,
     "C45": arithmetic.seven_billion,
 }
-CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], batching.Compare], dict[str, Any]]] = {
+CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str, Any]]] = {
+    "C08": idle_slots.static_waits,
+    "C09": idle_slots.dynamic_starts_early,
     "C10": batching.check,
+    "C11": paging.waste,
+    "C12": paging.together,
+    "C39": prefix_reuse.check,
+    "C42": latency_parts.check,
 }
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
 
@@ -28,7 +35,7 @@ def run_claim(
     *,
     store: Store | None = None,
     options: Mapping[str, Any] | None = None,
-    compare: batching.Compare | None = None,
+    compare: Compare | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -36,7 +43,7 @@ def run_claim(
 
     `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", or "open" for a claim whose check
     waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
-    go into every comparison it runs, repeats "auto" unless given; on_live and should_cancel are passed on to it.
+    go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. Raises InputError for an unknown claim or option.
     """
@@ -49,7 +56,7 @@ def run_claim(
         found = CHECKED_BY_FORMULA[claim.id]()
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_COMPARISON[claim.id]({"repeats": "auto", **(options or {})}, compare)
+        found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
     else:
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
     shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}
@@ -58,7 +65,7 @@ def run_claim(
 
 def _stored_comparison(
     store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
-) -> batching.Compare:
+) -> Compare:
     """Runs a comparison in this process and keeps it as a run of its own, so that the evidence can be opened."""
 
     def compare(options: dict[str, Any]) -> Mapping[str, Any]:

@@ -10,13 +10,14 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to std
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the engine; repeatable.")
 ]
-Workload = Annotated[str, typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat.")]
+Workload = Annotated[
+    str,
+    typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix."),
+]
 Requests = Annotated[
     str | None, typer.Option("--requests", metavar="N", help="Number of requests instead of the workload's own.")
 ]
-Rate = Annotated[
-    str | None, typer.Option("--rate", metavar="PER_S", help="Requests/s instead of the workload's own.")
-]
+Rate = Annotated[str | None, typer.Option("--rate", metavar="PER_S", help="Requests/s instead of the workload's own.")]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the workload's lengths, texts and arrivals.")]
 Slo = Annotated[
     str | None, typer.Option("--slo", metavar="NAME=LIMIT,...", help="Objectives, as ttft_p95=0.5,itl_p99=0.05.")

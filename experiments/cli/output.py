@@ -28,6 +28,14 @@ def print_json(value: dict[str, Any]) -> None:
     sys.stdout.flush()
 
 
+def write_json(path: Path, value: dict[str, Any]) -> None:
+    """Write one JSON object to a file; InputError for a path that can't be written."""
+    try:
+        path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")), "utf-8")
+    except OSError as error:
+        raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
+
+
 def note(text: str) -> None:
     """Write a line to stderr."""
     print(text, file=sys.stderr, flush=True)

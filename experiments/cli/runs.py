@@ -8,9 +8,11 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import Json
-from experiments.cli.output import note, print_json
+from experiments.cli.output import note, print_json, write_json
+from ledger.errors import InputError
 
 app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
+ARMS = {"0": 0, "baseline": 0, "1": 1, "candidate": 1}
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id.")]
 
 
@@ -76,6 +78,52 @@ def export(
         print_json({"run_id": run_id, "html": str(html)})
     else:
         note(f"written: {html}")
+
+
+@app.command("trace")
+def trace(
+    run_id: RunId,
+    arm: Annotated[str, typer.Option("--arm", metavar="A", help="0 or baseline, 1 or candidate.")] = "0",
+    repeat: Annotated[str, typer.Option("--repeat", metavar="N", help="Which repeat, from 1.")] = "1",
+    form: Annotated[
+        str, typer.Option("--format", metavar="json|chrome", help="The record, or a trace for Perfetto.")
+    ] = "json",
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write there instead of to stdout.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Export the events of one repeat: every step and every request."""
+    from experiments.store import Store
+    from experiments.trace_export import chrome_trace
+
+    if form not in ("json", "chrome"):
+        raise InputError("--format", form, "json, chrome")
+    store = Store()
+    place = _place(store.record_keys(store.get_run(run_id).id), run_id, arm, repeat)
+    record = store.record(run_id, *place)
+    content = chrome_trace(record) if form == "chrome" else record
+    if out is None:
+        print_json(content)
+        return
+    write_json(out, content)
+    if as_json:
+        print_json({"run_id": run_id, "arm": place[0], "repeat": place[1], "format": form, "file": str(out)})
+    else:
+        note(f"written: {out}")
+
+
+def _place(keys: list[tuple[int, int]], run_id: str, arm: str, repeat: str) -> tuple[int, int]:
+    """(arm, repeat) as numbers; InputError names what is wrong and which ones there are."""
+    from experiments.cli.numbers import whole
+
+    if not keys:
+        raise InputError("run", run_id, "a run with a finished repeat; a claim's repeats are in its comparisons' runs")
+    there = sorted({one for one, _ in keys})
+    if ARMS.get(arm) not in there:
+        raise InputError("--arm", arm, ", ".join(name for name, number in ARMS.items() if number in there))
+    found = (ARMS[arm], whole("--repeat", repeat) or 0)
+    if found not in keys:
+        raise InputError("--repeat", repeat, ", ".join(str(two) for one, two in keys if one == found[0]))
+    return found
 
 
 @app.command("delete")

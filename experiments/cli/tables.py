@@ -73,6 +73,8 @@ def print_comparison(result: dict[str, Any]) -> None:
         out.print(f"same token ids: {share:.0%} of requests")
     for name, (first, second) in result["derived"].items():
         out.print(f"changed because of it: {name} {first:,} -> {second:,}")
+    for name, item in result.get("held_because", {}).items():
+        out.print(f"held because {item['because']} needs it: {name}={item['value']}")
     out.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}")
 
 
@@ -100,8 +102,21 @@ def print_metrics(result: dict[str, Any]) -> None:
         "failed": result["failed"],
         "cost per request": result["cost_per_request"],
         "cost per million output tokens": result["cost_per_million_output_tokens"],
+        "requests running, mean": _at(result, "concurrency", "mean"),
+        "slot-steps kept by finished requests, share": _at(result, "slots", "idle_share"),
+        "KV wasted, share of the pool": _at(result, "kv_waste", "wasted", "share"),
+        "prefix hit rate": _at(result, "prefix", "hit_rate"),
+        "latency unexplained, share, p50": _at(result, "unexplained_share", "p50"),
     }
     figures = plain_table("figure", result["provenance"])
     for label, value in rows.items():
         figures.add_row(label, number(value))
     out.print(figures)
+
+
+def _at(result: dict[str, Any], *path: str) -> Any:
+    """A figure by its keys; None in a run that is older than it."""
+    value: Any = result
+    for key in path:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value

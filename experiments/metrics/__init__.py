@@ -2,6 +2,6 @@
 
 from experiments.metrics.compute import compute_metrics
 from experiments.metrics.objectives import Objective, parse_slo
-from experiments.metrics.waterfall import PARTS, waterfall
+from experiments.metrics.waterfall import PARTS, Waterfalls, waterfall, waterfalls
 
-__all__ = ["PARTS", "Objective", "compute_metrics", "parse_slo", "waterfall"]
+__all__ = ["PARTS", "Objective", "Waterfalls", "compute_metrics", "parse_slo", "waterfall", "waterfalls"]

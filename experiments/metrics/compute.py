@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.metrics.events import Record, duration_s, num_output_tokens, successes, summary
+from experiments.metrics.kv import kv_waste
 from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
 from experiments.metrics.objectives import Objective, check, goodput_rps, parse_slo, slo_attainment
 from experiments.metrics.sender import offered_load
+from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.throughput import output_tokens_per_s, peak_output_tokens_per_s, requests_per_s
-from experiments.metrics.waterfall import latency_breakdown
+from experiments.metrics.waterfall import latency_breakdown, unexplained_share
 from ledger.cost import cost_per_million_output_tokens, cost_per_request, requests_per_device_hour
 
 MEMORY_KEYS = (
@@ -51,6 +53,11 @@ def compute_metrics(
         "duration_s": duration_s(record),
         "offered_load": offered_load(record),
         "latency_breakdown": latency_breakdown(record),
+        "unexplained_share": unexplained_share(record),
+        "slots": slots(record),
+        "concurrency": concurrency(record),
+        "kv_waste": kv_waste(record),
+        "prefix": prefix(record),
         "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
         "counters": {key: record["counters"].get(key) for key in COUNTER_KEYS},
         **_money(record, len(good), price_per_device_hour),

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from experiments.metrics.waterfall import waterfall
+from experiments.metrics.waterfall import Waterfalls
 from experiments.store import StoredRecord
 
 
 def request_rows(records: Iterable[StoredRecord]) -> list[dict[str, Any]]:
     """One row a request: arm, repeat, lengths, arrival, first and last token and latency parts in s."""
+    made = [(stored, Waterfalls(stored.record)) for stored in records]
     return [
         {
             "arm": stored.arm,
@@ -23,8 +24,8 @@ def request_rows(records: Iterable[StoredRecord]) -> list[dict[str, Any]]:
             "last_token_s": request["emissions"][-1][0] / 1e9 if request["emissions"] else None,
             "finish_reason": request["finish_reason"],
             "error": request["error"],
-            **(waterfall(stored.record, request) or {}),
+            **(of.of(request) or {}),
         }
-        for stored in records
+        for stored, of in made
         for request in stored.record["requests"]
     ]

@@ -1,9 +1,12 @@
 """Where a request's time went: the parts of its end-to-end latency.
 
-The request's own steps cut its life from arrival to last token into pieces; each piece has one owner:
-- before its first step, and from a preemption to its next step: queue;
-- its own steps: the executor's part is prefill or decode, plan and commit are overhead;
-- between its own steps: stalled while steps ran without it, unexplained in the gaps between steps.
+Its life from arrival to last token is cut into pieces, each with one owner:
+- queue: before its first step, and from a preemption to its next step;
+- prefill, decode: the executor's part of its own steps;
+- overhead: host time by its own timers: plan and commit of its own steps and, between steps, the engine's host_ns
+  (taking in requests) and the load generator's sender_ns (sending, reporting, looking for a cancel);
+- stalled: admitted, but steps ran without it, or the load generator slept;
+- unexplained: what is left: between steps, on no timer.
 Commit of the last step lies after the last token, so it is outside.
 """
 
@@ -14,40 +17,76 @@ from statistics import fmean
 from typing import Any
 
 from experiments.metrics.events import NS_PER_S, Record, Request, emissions, successes
+from experiments.metrics.intervals import Intervals
+from experiments.statistics import percentile
 
 PARTS = ("queue_s", "prefill_s", "decode_s", "overhead_s", "stalled_s", "unexplained_s")
 Step = Mapping[str, Any]
 
 
+class Waterfalls:
+    """The waterfalls of one record; what all requests share is computed once."""
+
+    def __init__(self, record: Record) -> None:
+        self._steps = {step["index"]: step for step in record["steps"]}
+        steps = Intervals((step["plan_start_ns"], step["commit_end_ns"]) for step in record["steps"])
+        sender = record.get("sender_ns") or {}
+        busy = [pair for kind, pairs in sender.items() if kind != "sleep" for pair in pairs]
+        self._all_steps = steps
+        self._host = Intervals([*(record.get("host_ns") or ()), *busy]).without(steps)
+        self._asleep = Intervals(sender.get("sleep") or ()).without(steps).without(self._host)
+
+    def of(self, request: Request) -> dict[str, float] | None:
+        """The PARTS of one request and their sum `e2e_s` (last token - arrival), in s. None without a token or a step.
+
+        Unexplained is what the other parts leave: the sum is exact by construction, and unexplained is never hidden.
+        """
+        emitted = emissions(request)
+        own = [(self._steps[index], kind) for index, kind, _ in request["steps"] if index in self._steps]
+        if not emitted or not own:
+            return None
+        start, end = request["arrival_ns"], emitted[-1][0]
+        parts = dict.fromkeys(PARTS, 0.0)
+        own_ns = 0.0
+        for step, kind in own:
+            executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"])
+            whole = _within(start, end, step["plan_start_ns"], step["commit_end_ns"])
+            parts["prefill_s" if kind == "prefill" else "decode_s"] += executing
+            parts["overhead_s"] += whole - executing
+            own_ns += whole
+        queued = Intervals(_queued_ns(request, own, start))
+        parts["queue_s"] = queued.within(start, end)
+        steps_ns = 0
+        for low, high in Intervals([(start, end)]).without(queued).pairs():
+            steps_ns += self._all_steps.within(low, high)
+            parts["overhead_s"] += self._host.within(low, high)
+            parts["stalled_s"] += self._asleep.within(low, high)
+        parts["stalled_s"] += steps_ns - own_ns
+        parts["unexplained_s"] = (end - start) - sum(parts.values())
+        return {name: value / NS_PER_S for name, value in parts.items()} | {"e2e_s": (end - start) / NS_PER_S}
+
+
 def waterfall(record: Record, request: Request) -> dict[str, float] | None:
-    """The PARTS of one request and their sum `e2e_s` (last token - arrival), in s. None without a token or a step."""
-    return _waterfall({step["index"]: step for step in record["steps"]}, request)
+    """The waterfall of one request; see `Waterfalls.of`. For all requests of a record make one `Waterfalls`."""
+    return Waterfalls(record).of(request)
+
+
+def waterfalls(record: Record) -> list[tuple[Request, dict[str, float]]]:
+    """(request, waterfall) of every successful request that has one, in the record's order."""
+    of = Waterfalls(record).of
+    return [(request, found) for request in successes(record) if (found := of(request)) is not None]
 
 
 def latency_breakdown(record: Record) -> dict[str, float | None]:
     """Mean of each part over the successful requests, in s; None when there is none to take it from."""
-    steps = {step["index"]: step for step in record["steps"]}
-    parts = [found for request in successes(record) if (found := _waterfall(steps, request)) is not None]
+    parts = [found for _, found in waterfalls(record)]
     return {name: fmean(part[name] for part in parts) if parts else None for name in PARTS}
 
 
-def _waterfall(steps: Mapping[int, Step], request: Request) -> dict[str, float] | None:
-    emitted = emissions(request)
-    own = [(steps[index], kind) for index, kind, _ in request["steps"] if index in steps]
-    if not emitted or not own:
-        return None
-    start, end = request["arrival_ns"], emitted[-1][0]
-    parts = dict.fromkeys(PARTS, 0.0)
-    for step, kind in own:
-        executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"])
-        parts["prefill_s" if kind == "prefill" else "decode_s"] += executing
-        parts["overhead_s"] += _within(start, end, step["plan_start_ns"], step["commit_end_ns"]) - executing
-    queued = _queued_ns(request, own, start)
-    for low, high in queued:
-        parts["queue_s"] += _within(start, end, low, high)
-    parts["stalled_s"] = _stalled(steps, own, queued, start, end)
-    parts["unexplained_s"] = (end - start) - sum(parts.values())
-    return {name: value / NS_PER_S for name, value in parts.items()} | {"e2e_s": (end - start) / NS_PER_S}
+def unexplained_share(record: Record) -> dict[str, float | int | None]:
+    """{"p50","p99","n"} over the successful requests of unexplained_s / e2e_s, 0..1."""
+    shares = [found["unexplained_s"] / found["e2e_s"] for _, found in waterfalls(record) if found["e2e_s"] > 0]
+    return {"p50": percentile(shares, 50), "p99": percentile(shares, 99), "n": len(shares)}
 
 
 def _within(start: float, end: float, low: float, high: float) -> float:
@@ -62,20 +101,6 @@ def _queued_ns(request: Request, own: list[tuple[Step, str]], start: int) -> lis
         # A preemption at the end of an own step: that step keeps its time.
         left = max([out, *(step["commit_end_ns"] for step, _ in own if step["plan_start_ns"] < out)])
         following = [step["plan_start_ns"] for step, _ in own if step["plan_start_ns"] >= out]
-        if following and (left, min(following)) not in intervals:
+        if following:
             intervals.append((left, min(following)))
     return intervals
-
-
-def _stalled(
-    steps: Mapping[int, Step], own: list[tuple[Step, str]], queued: list[tuple[int, int]], start: int, end: int
-) -> float:
-    """ns of the steps between the first own step and the last token that had no row of it and were not queue."""
-    own_indices = {step["index"] for step, _ in own}
-    first = own[0][0]["plan_start_ns"]
-    total = 0.0
-    for index, step in steps.items():
-        low, high = max(step["plan_start_ns"], first, start), min(step["commit_end_ns"], end)
-        if index not in own_indices and high > low:
-            total += (high - low) - sum(_within(low, high, *interval) for interval in queued)
-    return total

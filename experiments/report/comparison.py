@@ -264,11 +264,13 @@ def _samples(curve: Mapping[str, Any], words: Words) -> Markup:
 def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
     price = words("price", price=number(result.get("price_per_device_hour", 1.0)))
     derived = {name: f"{before} → {after}" for name, (before, after) in (result.get("derived") or {}).items()}
+    held = {name: f"{item['value']} ({item['because']})" for name, item in (result.get("held_because") or {}).items()}
     return tag(
         "section",
         _heading(words("settings"), None, words),
         tag("h3", words("held_equal")),
         _pairs(result.get("held_equal") or {}, words),
+        *((tag("h3", words("held_because")), _pairs(held, words)) if held else ()),
         tag("h3", words("derived")),
         _pairs(derived, words),
         tag("h3", words("environment")),

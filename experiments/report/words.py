@@ -119,6 +119,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "col_pair": ("pair", "配对"),
     "settings": ("Settings", "设置"),
     "held_equal": ("Held equal in both arms", "两组保持相同"),
+    "held_because": ("Held because another value needs it", "因其他取值的需要而固定"),
     "derived": ("Changed because of the variable", "随变量而变"),
     "environment": ("Environment", "环境"),
     "warnings": ("Warnings", "警告"),

@@ -166,6 +166,23 @@ class Store:
             ).fetchall()
         return [StoredRecord(row["arm"], row["repeat"], json.loads(zlib.decompress(row["body"]))) for row in rows]
 
+    def record_keys(self, run_id: str) -> list[tuple[int, int]]:
+        """(arm, repeat) of every record of a run, in order; cheap, since no record is read."""
+        with self._transaction(write=False) as db:
+            rows = db.execute("SELECT arm, repeat FROM records WHERE run_id = ? ORDER BY arm, repeat", (run_id,))
+            return [(row["arm"], row["repeat"]) for row in rows.fetchall()]
+
+    def record(self, run_id: str, arm: int, repeat: int) -> dict[str, Any]:
+        """The raw events of one repeat (from 1) of one arm (0 = baseline); InputError when there are none."""
+        with self._transaction(write=False) as db:
+            row = db.execute(
+                "SELECT body FROM records WHERE run_id = ? AND arm = ? AND repeat = ?", (run_id, arm, repeat)
+            ).fetchone()
+        if row is None:
+            raise InputError("record", f"{run_id} arm {arm} repeat {repeat}", "an arm and a repeat that are stored")
+        found: dict[str, Any] = json.loads(zlib.decompress(row["body"]))
+        return found
+
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         db.row_factory = sqlite3.Row

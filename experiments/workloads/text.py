@@ -101,12 +101,36 @@ def _cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]
     return ids[:num_tokens]
 
 
+def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
+    """The text that every request of a workload begins with: sentences with at least `num_tokens` tokens in all."""
+    text = "You answer in short, plain sentences. Keep these notes in mind."
+    while len(tokenizer.encode(text)) < num_tokens:
+        text += f" {SENTENCES[int(rng.integers(0, len(SENTENCES)))]}"
+    return text
+
+
+def shared_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, system: str
+) -> tuple[int, ...]:
+    """`system`, then a question of the request's own with about `num_tokens` tokens, as raw text.
+
+    The ids are those of the whole text, so a server that gets the text counts the same tokens. No chat template: models
+    without one can be measured too.
+    """
+    return tuple(tokenizer.encode(f"{system}\n\n{_question(tokenizer, num_tokens, rng)}\n\n"))
+
+
 def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
     """A one-turn conversation through the model's chat template: a question with about `num_tokens` tokens in all.
 
     The template's own tokens come on top. The ids are the template's, so their number is exact by construction.
     """
+    question = _question(tokenizer, num_tokens, rng)
+    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
+
+
+def _question(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
     question = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
     while len(tokenizer.encode(question)) < num_tokens:
         question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
-    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
+    return question

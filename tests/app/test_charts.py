@@ -13,7 +13,7 @@ import pytest
 
 from app import charts
 from app.charts.common import exact, number, percent, ticks
-from app.theme import HEAT, TOKENS, chart_config
+from app.theme import HEAT, REQUESTS, TOKENS, chart_config
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -273,6 +273,12 @@ def test_block_map_has_a_cell_a_block_with_its_state_and_letter() -> None:
     assert len(texts(chart)) == sum(cell["letter"] != "" for cell in cells)
 
 
+def test_block_map_shows_cached_blocks_that_nobody_owns() -> None:
+    made = {**blocks(8), "cached": [0, 4]}
+    cells = rows(charts.block_map(made, "abc".__getitem__, "light", WORDS), "kind", "start", mark="rect")[:8]
+    assert [cell["kind"] for cell in cells] == ["block_cached", "block_full", "block_filling", "block_reserved"] * 2
+
+
 def test_block_map_drops_letters_then_groups() -> None:
     single = charts.block_map(blocks(2000), "abc".__getitem__, "light", WORDS)
     assert len(rows(single, "kind", mark="rect")) == 2 * 2000 and not texts(single)
@@ -281,6 +287,86 @@ def test_block_map_drops_letters_then_groups() -> None:
     cells = rows(grouped, "kind", mark="rect")[:1750]
     assert cells[0]["block"] == "0–3" and cells[0]["tokens"] == "21 / 64"
     charts.block_map(blocks(0), "abc".__getitem__, "dark", WORDS).to_dict(validate=True)
+
+
+# -- the trace ---------------------------------------------------------------------------------------------------------
+
+
+def cell(first: int, last: int, start: float, end: float, state: str = "running", number: int = 0) -> dict[str, Any]:
+    request = None if state == "cached" else f"r{number:02d}"
+    place = {"first": first, "last": last, "start_s": start, "end_s": end}
+    return {**place, "state": state, "request": request, "number": -1 if state == "cached" else number}
+
+
+def kinds(t_s: float, **sizes: float) -> dict[str, float]:
+    names = ("used", "held", "internal", "reserved_ahead", "reserved_unused", "cached", "free", "external")
+    return {"t_s": t_s, **dict.fromkeys(names, 0.0), **{name: size * MIB for name, size in sizes.items()}}
+
+
+def test_block_timeline_has_a_rectangle_a_cell_paler_when_held_and_names_whose_it_is() -> None:
+    cells = [cell(0, 9, 0, 5), cell(10, 19, 0, 5, "held", 1), cell(20, 20, 2, 5, "cached")]
+    chart = charts.block_timeline(cells, 40, 8.0, "light", WORDS)
+    drawn = rows(chart, "low", "high", mark="rect")
+    assert [(row["low"], row["high"], row["opacity"]) for row in drawn] == [(0, 10, 1), (10, 20, 0.4), (20, 21, 1)]
+    assert len({row["fill"] for row in drawn}) == 3
+    assert [row["block"] for row in drawn] == ["0–9", "10–19", "20"]
+    spec = chart.to_dict()
+    assert spec["layer"][1]["encoding"]["y"]["scale"]["domain"] == [0, 40]
+    assert (
+        "y" in spec["layer"][0]["encoding"] and "value" in spec["layer"][0]["encoding"]["y"]
+    )  # leaves y to the blocks
+
+
+def test_block_timeline_names_only_states_it_is_told_and_draws_nothing_too() -> None:
+    chart = charts.block_timeline([], 40, 8.0, "dark", WORDS, states={"running"})
+    entries = chart.to_dict()["layer"][0]["encoding"]["fill"]["scale"]["domain"]
+    assert entries == ["<running_cell>", "<free_cell>"]
+
+
+def test_kinds_are_stacked_in_mib_and_the_free_part_in_pieces_lies_above_its_line() -> None:
+    series = [kinds(0.5, used=10, internal=2, free=52), kinds(1.5, used=20, reserved_unused=12, free=32, external=8)]
+    chart = charts.kinds_chart(series, 64 * MIB, 2.0, "light", WORDS)
+    areas = rows(chart, "high", "low", "t", mark="area")
+    assert [(row["low"], row["high"]) for row in areas[:2]] == [(0, 10), (0, 20)]
+    assert (12.0, 12.0) in [(row["low"], row["high"]) for row in areas]  # nothing reserved at first
+    assert [row["low"] for row in rows(chart, "low", mark="line")] == [64, 56]
+    (tip, _) = rows(chart, "text_used", mark="rule")
+    assert (tip["text_used"], tip["text_external"]) == ("10 MiB", "0 MiB")
+
+
+def test_kinds_legend_names_what_is_there_or_what_it_is_told() -> None:
+    series = [kinds(0.5, used=10, free=54)]
+    own = charts.kinds_chart(series, 64 * MIB, 1.0, "dark", WORDS).to_dict()
+    told = charts.kinds_chart(series, 64 * MIB, 1.0, "dark", WORDS, {"used", "cached", "free", "external"}).to_dict()
+    entries = [spec["layer"][0]["encoding"]["fill"]["scale"]["domain"] for spec in (own, told)]
+    assert entries == [
+        ["<kind_used>", "<kind_free>"],
+        ["<kind_used>", "<kind_cached>", "<kind_free>", "<kind_external>"],
+    ]
+
+
+def latency(row: int, **parts: float) -> dict[str, Any]:
+    names = ("queue_s", "prefill_s", "decode_s", "overhead_s", "stalled_s", "unexplained_s")
+    found = {**dict.fromkeys(names, 0.0), **parts}
+    return {"request": f"r{row:02d}", "row": row, "e2e_s": sum(found.values()), **found}
+
+
+def test_waterfall_bars_end_at_the_latency_and_leave_out_parts_of_nothing() -> None:
+    made = [latency(0, queue_s=1, prefill_s=0.5, decode_s=2), latency(1, decode_s=4, unexplained_s=0.25)]
+    chart = charts.waterfall_chart(made, 4.25, "light", WORDS)
+    bars = rows(chart, "part", mark="rect")
+    assert [(bar["part"], bar["start"], bar["end"]) for bar in bars] == [
+        ("queue_s", 0, 1), ("prefill_s", 1, 1.5), ("decode_s", 1.5, 3.5),
+        ("decode_s", 0, 4), ("unexplained_s", 4, 4.25),
+    ]  # fmt: skip
+    assert "2 by arrival" in texts(chart)
+
+
+def test_waterfall_of_many_requests_says_that_it_shows_the_first_and_of_none_draws_axes() -> None:
+    chart = charts.waterfall_chart([latency(row, decode_s=1) for row in range(60)], 1.0, "dark", WORDS)
+    assert "first 48 of 60" in texts(chart)
+    assert len(rows(chart, "part", mark="rect")) == 48
+    charts.waterfall_chart([], 1.0, "light", WORDS).to_dict(validate=True)
 
 
 # -- what runs ---------------------------------------------------------------------------------------------------------
@@ -363,6 +449,8 @@ def test_no_text_below_eleven_pixels() -> None:
         charts.block_map(blocks(273), "abc".__getitem__, "light", WORDS),
         charts.timeline_chart([arm("static", 3), arm("continuous", 5)], "light", WORDS),
         charts.progress_chart(live(), NAMES, "light", WORDS),
+        charts.block_timeline([cell(0, 9, 0, 5)], 40, 8.0, "light", WORDS),
+        charts.waterfall_chart([latency(0, decode_s=1)], 1.0, "light", WORDS),
     ]
     for chart in made:
         spec = chart.to_dict()
@@ -399,6 +487,8 @@ def test_tokens_are_readable(mode: str) -> None:
     for mark in ("base", "base_strong", "cand", "cand_strong", "queue_base", "queue_cand", "weights", "activations"):
         assert contrast(t[mark], t["card"]) >= 3, mark
     assert len(HEAT[mode]) == 10
+    assert len(set(REQUESTS[mode])) == 8
+    assert all(contrast(colour, t["card"]) >= 3 for colour in REQUESTS[mode])
     alt.Config.from_dict(chart_config(mode))
 
 

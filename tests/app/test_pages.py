@@ -113,3 +113,96 @@ def test_an_unknown_run_is_named_and_the_page_goes_on(home: Path) -> None:
     app = opened(home, run="deadbeef")
     assert "deadbeef" in app.warning[0].value
     assert app.button(key="run")
+
+
+# -- Trace & memory ----------------------------------------------------------------------------------------------------
+
+TRACE_SECTIONS = ("trace.blocks", "trace.kinds", "trace.waste", "trace.waterfall", "trace.prefix", "trace.preemptions")
+
+
+def traced(home: Path, **params: str) -> AppTest:
+    """The trace page alone, in the app's own surroundings: AppTest knows no pages made of functions."""
+
+    def script() -> None:
+        from app.views import trace
+
+        trace.page()
+
+    app = AppTest.from_function(script, default_timeout=PATIENCE_S)
+    for name, value in params.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_trace_page_shows_blocks_kinds_waterfall_hits_and_preemptions(
+    home: Path, sample: Sample, lang: str
+) -> None:
+    app = traced(home, run=sample.run_id, lang=lang, arm="0", repeat="2")
+    shown, words = texts(app), catalogue(lang)
+    assert app.title[0].value == words["trace.question"]
+    for key in TRACE_SECTIONS:
+        assert words[key] in shown, key
+    assert shown.count(f"{words['measured']}]") >= 5
+    assert words["trace.no_preemptions"] in shown
+    assert f"trilemma runs trace {sample.run_id} --arm 0 --repeat 2" in app.code[0].value
+    assert [list(app.query_params[name]) for name in ("arm", "repeat")] == [["0"], ["2"]]
+
+
+def test_both_arms_stand_side_by_side_unless_one_is_asked_for(home: Path, sample: Sample) -> None:
+    app = traced(home, run=sample.run_id)
+    assert app.query_params["arm"] in ("both", ["both"])
+    shown = texts(app)
+    assert "**static**" in shown and "**continuous**" in shown
+    columns = [set(frame.value.columns) for frame in app.dataframe]
+    assert any({"static, MiB", "continuous, MiB"} <= named for named in columns)
+
+
+def test_the_waste_table_adds_up_to_the_pool(home: Path, sample: Sample) -> None:
+    app = traced(home, run=sample.run_id, arm="1")
+    (frame,) = [item.value for item in app.dataframe if "MiB" in item.value.columns]
+    sizes = dict(zip(frame.iloc[:, 0], frame["MiB"].astype(float), strict=True))
+    parts = [size for name, size in sizes.items() if not name.startswith(("External", "Wasted"))]
+    assert sum(parts) == pytest.approx(4.0, abs=0.05)  # kv_memory_mib of the sample
+
+
+def test_moving_the_moment_shows_another_step(home: Path, sample: Sample) -> None:
+    app = traced(home, run=sample.run_id, arm="0")
+    before = [item.value for item in app.caption if "rows," in item.value]
+    app.slider[0].set_value(100).run()
+    assert not app.exception
+    after = [item.value for item in app.caption if "rows," in item.value]
+    assert len(before) == len(after) == 1 and before != after
+
+
+def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Path, sample: Sample) -> None:
+    run_id = stored(sample, "done", result={})
+    record = sample.store.record(sample.run_id, 0, 1)
+    for step in record["steps"]:
+        for name in ("kv", "kv_events", "rows", "admitted", "preempted"):
+            step.pop(name)
+    for name in ("host_ns", "sender_ns", "kv_events_after"):
+        record.pop(name)
+    sample.store.add_record(run_id, 0, 1, record)
+    app = traced(home, run=run_id)
+    sample.store.delete_run(run_id)
+    assert [item.value for item in app.info] == [translate("en", "trace.older")]
+    shown = texts(app)
+    assert translate("en", "trace.waterfall") in shown and translate("en", "trace.blocks") not in shown
+
+
+def test_a_run_without_a_finished_repeat_and_an_unknown_one_are_said(home: Path, sample: Sample) -> None:
+    run_id = stored(sample, "cancelled")
+    app = traced(home, run=run_id)
+    sample.store.delete_run(run_id)
+    assert app.info[0].value == translate("en", "trace.no_records")
+    assert "deadbeef" in traced(home, run="deadbeef").warning[0].value
+
+
+def test_the_page_is_in_the_navigation_and_a_value_that_another_needs_is_said(home: Path) -> None:
+    app = opened(home, variable="kv_layout")
+    said = translate("en", "picker.held_because", value="off", because="kv_layout=contiguous")
+    assert said in texts(app)
+    assert said not in texts(opened(home, variable="block_size"))

@@ -34,7 +34,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def tiny_settings(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Options that run a tiny random model."""
     directory = tmp_path_factory.mktemp("tiny")
-    make_llama(directory)
+    make_llama(directory, max_position_embeddings=1024)  # room for the prefix of shared-prefix
     settings = {"model": directory, "dtype": "fp32", "device": "cpu", "threads": 1, "kv_memory_mib": 4}
     return [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
 
@@ -197,6 +197,65 @@ def test_bench_prints_metrics_with_the_contracts_keys(
     result = one_object(capsys.readouterr().out)
     assert {"ttft_s", "itl_s", "output_tokens_per_s", "memory", "cost_per_request", "provenance"} <= result.keys()
     assert result["completed"] == 2 and result["slo_attainment"] == 1.0
+
+
+@pytest.mark.parametrize("workload", ["long-tail", "shared-prefix"])
+def test_bench_runs_the_workloads_that_press_on_memory(
+    workload: str, tiny_settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rate = ["--rate", "50"] if workload == "shared-prefix" else []
+    line = ["bench", "--workload", workload, "--requests", "2", *rate, *tiny_settings]
+    assert run([*line, "--json"]) == 0
+    result = one_object(capsys.readouterr().out)
+    assert result["completed"] == 2
+    assert {"kv_waste", "slots", "concurrency", "prefix", "unexplained_share"} <= result.keys()
+    assert run(["runs", "show", result["run_id"]]) == 0
+    assert "KV wasted, share of the pool" in capsys.readouterr().out
+
+    trace = ["runs", "trace", result["run_id"]]
+    assert run([*trace]) == 0
+    record = one_object(capsys.readouterr().out)
+    assert record["workload"]["name"] == workload and "kv_events" in record["steps"][0]
+    assert run([*trace, "--format", "chrome", "--json"]) == 0
+    assert one_object(capsys.readouterr().out)["traceEvents"]
+    out = tmp_path / "trace.json"
+    assert run([*trace, "--format", "chrome", "--out", str(out), "--json"]) == 0
+    assert one_object(capsys.readouterr().out)["file"] == str(out)
+    assert json.loads(out.read_text())["traceEvents"]
+    for wrong, named in (
+        (["--arm", "1"], "--arm"),
+        (["--repeat", "2"], "--repeat"),
+        (["--format", "svg"], "--format"),
+        (["--out", "/nowhere/at/all.json"], "/nowhere/at/all.json"),
+    ):
+        assert run([*trace, *wrong]) == 2
+        captured = capsys.readouterr()
+        assert captured.out == "" and captured.err.count("\n") == 1 and named in captured.err
+
+
+def test_the_help_names_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
+    from experiments.cli import options
+    from experiments.workloads import WORKLOADS
+
+    text = options.Workload.__metadata__[0].help
+    assert all(name in text for name in WORKLOADS)
+
+
+def test_a_run_without_records_has_no_trace(capsys: pytest.CaptureFixture[str]) -> None:
+    run_id = Store().create_run("compare", {})
+    assert run(["runs", "trace", run_id]) == 2
+    assert run(["runs", "trace", "nope"]) == 2
+    assert "a run with a finished repeat" in capsys.readouterr().err
+
+
+def test_what_is_held_because_of_a_value_is_printed(
+    tiny_settings: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["compare", "--vary", "kv_layout=contiguous,paged", "--workload", "equal", "--requests", "2", "--repeats"]
+    assert run([*line, "1", *tiny_settings]) == 0
+    assert "held because kv_layout=contiguous needs it: prefix_cache=off" in capsys.readouterr().out
+    assert run([*line, "1", *tiny_settings, "--set", "prefix_cache=on"]) == 2
+    assert "kv_layout=contiguous needs prefix_cache=off" in capsys.readouterr().err
 
 
 def test_what_the_worker_refuses_keeps_its_exit_code(

@@ -8,7 +8,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 
@@ -36,6 +36,7 @@ class ByteTokenizer:
     """One token a byte."""
 
     eos_token_ids: tuple[int, ...] = ()
+    byte_tokens: ClassVar[dict[int, int]] = {}
     vocab_size = 256
 
     def encode(self, text: str) -> list[int]:
@@ -83,6 +84,7 @@ class FakeExecutor:
 def fake_loaded() -> Any:
     """What an engine asks of a loaded model."""
     return SimpleNamespace(
+        name="fake",
         tokenizer=ByteTokenizer(),
         spec=SimpleNamespace(vocab_size=256),
         decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),

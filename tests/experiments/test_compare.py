@@ -10,6 +10,7 @@ import pytest
 from core_engine.config import EngineConfig
 from experiments import loadgen
 from experiments.compare import CompareSpec, ComparisonCancelled, parse_vary, run_comparison
+from experiments.spec import BenchSpec
 from experiments.statistics import AUTO_LOOKS
 from experiments.store import Store
 from ledger.errors import InputError
@@ -46,9 +47,7 @@ def test_continuous_beats_static_on_mixed_lengths(clock: VirtualClock) -> None:
 
 def test_equal_lengths_at_once_make_no_difference(clock: VirtualClock) -> None:
     rig = FakeRig(clock, noise=0.02)
-    result = compare(
-        clock, rig, variable="batching", values=["static", "continuous"], workload="equal", repeats="auto"
-    )
+    result = compare(clock, rig, variable="batching", values=["static", "continuous"], workload="equal", repeats="auto")
     assert set(verdicts(result).values()) == {"no difference"}
     assert result["repeats"] in AUTO_LOOKS
 
@@ -234,3 +233,41 @@ def test_vary_takes_one_variable_and_two_values(texts: list[str]) -> None:
 
 def test_vary_may_name_the_same_value_twice() -> None:
     assert parse_vary(["batching=continuous,continuous"]) == ("batching", ["continuous", "continuous"])
+
+
+def test_what_a_value_needs_is_held_in_both_arms_and_said(clock: VirtualClock) -> None:
+    rig = FakeRig(clock)
+    result = compare(clock, rig, variable="kv_layout", values=["contiguous", "paged"], repeats=1, num_requests=2)
+    assert {config.prefix_cache for config in rig.made} == {"off"}
+    assert result["held_equal"]["prefix_cache"] == "off"
+    assert result["held_because"] == {"prefix_cache": {"value": "off", "because": "kv_layout=contiguous"}}
+    assert compare(clock, variable="seed", values=[0, 1], repeats=1, num_requests=2)["held_because"] == {}
+
+
+def test_a_held_layout_holds_what_it_needs_too() -> None:
+    spec = CompareSpec.from_dict(
+        {"variable": "max_num_seqs", "values": [2, 4], "settings": {"kv_layout": "contiguous"}}
+    )
+    assert {config.prefix_cache for config in spec.configs()} == {"off"}
+    assert BenchSpec.from_dict({"settings": {"kv_layout": "contiguous"}}).config().prefix_cache == "off"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"variable": "kv_layout", "values": ["contiguous", "paged"], "settings": {"prefix_cache": "on"}},
+        {"variable": "prefix_cache", "values": ["off", "on"], "settings": {"kv_layout": "contiguous"}},
+        {"variable": "seed", "values": [0, 1], "settings": {"kv_layout": "contiguous", "prefix_cache": "on"}},
+    ],
+)
+def test_the_opposite_of_what_a_value_needs_is_refused_naming_both(spec: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="prefix_cache") as caught:
+        CompareSpec.from_dict(spec)
+    assert "kv_layout=contiguous" in str(caught.value) and caught.value.value == "on"
+
+
+def test_saying_what_is_needed_anyway_is_fine() -> None:
+    spec = CompareSpec.from_dict(
+        {"variable": "kv_layout", "values": ["contiguous", "paged"], "settings": {"prefix_cache": "off"}}
+    )
+    assert CompareSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec

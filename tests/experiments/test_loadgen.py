@@ -30,8 +30,10 @@ def engine_of(clock: VirtualClock, **settings: Any) -> Engine:
 
 
 def workload_of(*requests: tuple[int, int, float]) -> Workload:
-    """Requests as (prompt tokens, output tokens, arrival in s)."""
-    made = tuple(WorkloadRequest((7,) * prompt, output, round(at_s * NS)) for prompt, output, at_s in requests)
+    """Requests as (prompt tokens, output tokens, arrival in s), each with a stated limit of 64 tokens above that."""
+    made = tuple(
+        WorkloadRequest((7,) * prompt, output + 64, output, round(at_s * NS)) for prompt, output, at_s in requests
+    )
     return Workload("test", 0, made, None, "poisson")
 
 
@@ -48,7 +50,8 @@ def test_times_start_at_zero_and_arrivals_are_the_schedules(clock: VirtualClock)
 def test_outputs_have_exactly_the_workloads_lengths(clock: VirtualClock) -> None:
     record = loadgen.run(engine_of(clock), workload_of((5, 9, 0.0), (3, 1, 0.0)))
     assert [len(request["output_token_ids"]) for request in record["requests"]] == [9, 1]
-    assert {request["finish_reason"] for request in record["requests"]} == {"length"}
+    assert {request["finish_reason"] for request in record["requests"]} == {"stop"}
+    assert [request["max_tokens"] for request in record["requests"]] == [73, 65]
 
 
 def test_latency_counts_from_the_schedule_so_a_slow_engine_queues(clock: VirtualClock) -> None:

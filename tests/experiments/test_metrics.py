@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
-from records import record, request, step
+from records import MS, record, request, step
 
 from experiments.metrics import PARTS, compute_metrics, parse_slo, waterfall
 from experiments.metrics.latency import itl_gaps, tpot_s, ttft_s
@@ -247,6 +247,68 @@ def test_a_preemption_inside_an_own_step_is_not_counted_twice():
     assert parts["queue_s"] == pytest.approx(0.026)  # 10..36
     assert parts["unexplained_s"] == pytest.approx(0.0)
     assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+
+
+def test_host_work_between_steps_is_overhead_wherever_it_came_from():
+    """Gaps of 2 ms follow steps 0 to 3: taking in a request, reporting, looking for a cancel; one is on no timer."""
+    served = request([(45, 1)], steps=[(0, "prefill", 4), (3, "decode", 1)])
+    made = record(served, steps=STEPS)
+    made["host_ns"] = [[10 * MS, 12 * MS]]
+    made["sender_ns"] = {"send": [[int(9.9 * MS), 12 * MS]], "report": [[22 * MS, 23 * MS]],
+                         "cancel": [[23 * MS, int(23.5 * MS)]], "sleep": []}  # fmt: skip
+    parts = waterfall(made, served)
+    assert parts["overhead_s"] == pytest.approx(0.002 + 0.001 + 0.002 + 0.0015)  # an add within a send counts once
+    assert parts["unexplained_s"] == pytest.approx(0.0005 + 0.002)
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+
+
+def test_sleep_of_the_load_generator_is_stalled_for_an_admitted_request_and_queue_for_a_waiting_one():
+    running = request([(21, 1)], id="r00", steps=[(0, "prefill", 4), (1, "decode", 1)])
+    waiting = request([(21, 1)], id="r01", steps=[(1, "prefill", 4)])
+    made = record(running, waiting, steps=STEPS)
+    made["sender_ns"] = {"send": [], "report": [], "cancel": [], "sleep": [[10 * MS, 12 * MS]]}
+    assert waterfall(made, running)["stalled_s"] == pytest.approx(0.002)
+    assert waterfall(made, waiting)["queue_s"] == pytest.approx(0.012)
+    assert waterfall(made, waiting)["stalled_s"] == 0
+
+
+def test_the_share_of_unexplained_time_is_told_at_the_median_and_at_p99():
+    clean = [request([(9, 1)], id=f"r{i}", steps=[(0, "prefill", 4)]) for i in range(3)]
+    gaps = request([(21, 1)], id="r3", steps=[(0, "prefill", 4), (1, "decode", 1)])
+    share = compute_metrics(record(*clean, gaps, steps=STEPS))["unexplained_share"]
+    assert share["p50"] == 0 and share["n"] == 4
+    assert share["p99"] == pytest.approx(2 / 21, rel=0.05)
+    assert compute_metrics(record())["unexplained_share"] == {"p50": None, "p99": None, "n": 0}
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_parts_of_any_record_sum_to_e2e_and_none_is_negative(seed):
+    rng = random.Random(seed)
+    steps, at = [], 0
+    host, sleep = [], []
+    for index in range(30):
+        at += rng.choice([0, 0, 3])
+        if rng.random() < 0.4:
+            host.append([(at - 1) * MS, (at + rng.choice([1, 2])) * MS])
+            at += 2
+        elif rng.random() < 0.2:
+            sleep.append([at * MS, (at + 2) * MS])
+            at += 2
+        steps.append(step(index, at, at + 1, at + 6, at + 7))
+        at += 7
+    mine = sorted(rng.sample(range(30), rng.randrange(2, 15)))
+    own = [(i, rng.choice(["prefill", "decode"]), 1) for i in mine]
+    ends = [steps[i]["execute_end_ns"] / MS for i in mine]
+    out = steps[mine[0]]["commit_end_ns"] / MS
+    back = steps[mine[1]]["plan_start_ns"] / MS
+    arrival = max(0, steps[mine[0]]["plan_start_ns"] / MS - rng.randrange(20))
+    served = request([(end, 1) for end in ends], arrival_ms=arrival, steps=own,
+                     preemptions_ms=[(out, back)] if rng.random() < 0.5 else [])  # fmt: skip
+    made = record(served, steps=steps)
+    made["host_ns"], made["sender_ns"] = host, {"sleep": sleep}
+    parts = waterfall(made, served)
+    assert sum(parts[name] for name in PARTS) == pytest.approx(parts["e2e_s"])
+    assert all(parts[name] >= -1e-12 for name in PARTS), parts
 
 
 def test_breakdown_is_the_mean_over_successful_requests_and_leaves_out_what_it_cannot_split():

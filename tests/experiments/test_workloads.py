@@ -71,7 +71,8 @@ def test_short_prompts_are_exact_too(word_tokenizer):
 @pytest.mark.parametrize("seed", range(5))
 def test_mixed_has_the_stated_lengths_and_a_long_tail(seed):
     workload = build("mixed", seed=seed, tokenizer=ByteTokenizer())
-    outputs = sorted(request.max_tokens for request in workload.requests)
+    outputs = sorted(request.output_tokens for request in workload.requests)
+    assert {request.max_tokens for request in workload.requests} == {256}
     prompts = [len(request.prompt_token_ids) for request in workload.requests]
     assert len(outputs) == 24
     assert 8 <= outputs[0] <= 9
@@ -84,7 +85,8 @@ def test_mixed_has_the_stated_lengths_and_a_long_tail(seed):
 
 def test_equal_comes_all_at_once_with_one_length():
     workload = build("equal", seed=3, tokenizer=ByteTokenizer())
-    assert {(len(r.prompt_token_ids), r.max_tokens, r.arrival_ns) for r in workload.requests} == {(32, 32, 0)}
+    shapes = {(len(r.prompt_token_ids), r.max_tokens, r.output_tokens, r.arrival_ns) for r in workload.requests}
+    assert shapes == {(32, 32, 32, 0)}
     assert workload.rate_rps is None
     assert len(workload.requests) == 16
 
@@ -96,7 +98,43 @@ def test_chat_goes_through_the_template():
         text = tokenizer.decode(list(request.prompt_token_ids))
         assert text.startswith("<user>")
         assert text.endswith("<assistant>")
-        assert 16 <= request.max_tokens <= 96
+        assert 16 <= request.output_tokens <= 96
+        assert request.max_tokens == 96
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_long_tail_has_few_long_answers_and_a_limit_far_above_the_typical_one(seed):
+    workload = build("long-tail", seed=seed, tokenizer=ByteTokenizer())
+    outputs = sorted(request.output_tokens for request in workload.requests)
+    assert len(outputs) == 24
+    assert outputs[20] <= 24 and outputs[21] >= 128
+    assert {(request.max_tokens, request.arrival_ns) for request in workload.requests} == {(512, 0)}
+    assert max(outputs) <= 256  # reserving for the limit wastes at least half even under the longest answer
+    assert workload.describe()["output_tokens"] == sum(outputs)
+    assert workload.describe()["max_tokens"] == 512
+
+
+def test_a_long_tail_of_few_requests_still_has_one_long_answer():
+    workload = build("long-tail", seed=0, tokenizer=ByteTokenizer(), num_requests=2)
+    assert sorted(request.output_tokens >= 128 for request in workload.requests) == [False, True]
+
+
+def test_shared_prefix_begins_alike_for_some_hundred_tokens_and_asks_different_things(word_tokenizer):
+    workload = build("shared-prefix", seed=0, tokenizer=word_tokenizer)
+    prompts = [request.prompt_token_ids for request in workload.requests]
+    common = next(place for place in range(10_000) if len({prompt[: place + 1] for prompt in prompts}) > 1)
+    assert common >= 400
+    assert all(len(prompt) - common < 200 for prompt in prompts)
+    assert len(set(prompts)) == len(prompts)
+    for ids in prompts:  # a server that gets the text counts the same tokens
+        assert tuple(word_tokenizer.encode(word_tokenizer.decode(list(ids)))) == ids
+    gaps = np.diff([request.arrival_ns for request in workload.requests]) / 1e9
+    assert gaps.mean() == pytest.approx(2.0, rel=0.7)
+
+
+def test_another_seed_shares_another_prefix():
+    first, other = (build("shared-prefix", seed=s, tokenizer=ByteTokenizer(), num_requests=1) for s in (0, 1))
+    assert first.requests[0].prompt_token_ids[:400] != other.requests[0].prompt_token_ids[:400]
 
 
 def test_the_same_seed_gives_the_same_requests_and_another_seed_others():
@@ -109,17 +147,18 @@ def test_the_same_seed_gives_the_same_requests_and_another_seed_others():
 def test_a_changed_rate_keeps_texts_and_lengths():
     slow, fast = (build("mixed", seed=7, tokenizer=ByteTokenizer(), rate_rps=r) for r in (1.0, 10.0))
     assert [r.prompt_token_ids for r in slow.requests] == [r.prompt_token_ids for r in fast.requests]
-    assert [r.max_tokens for r in slow.requests] == [r.max_tokens for r in fast.requests]
+    assert [r.output_tokens for r in slow.requests] == [r.output_tokens for r in fast.requests]
     assert slow.requests[-1].arrival_ns == pytest.approx(10 * fast.requests[-1].arrival_ns, abs=100)
 
 
 def test_options_change_what_they_name():
     workload = build("mixed", seed=0, tokenizer=ByteTokenizer(), num_requests=5, max_tokens_cap=12)
     assert len(workload.requests) == 5
-    assert max(r.max_tokens for r in workload.requests) == 12
+    assert max(r.output_tokens for r in workload.requests) == 12
+    assert {r.max_tokens for r in workload.requests} == {12}
     described = workload.describe()
     assert described["num_requests"] == 5
-    assert described["output_tokens"] == sum(r.max_tokens for r in workload.requests)
+    assert described["output_tokens"] == sum(r.output_tokens for r in workload.requests)
 
 
 def test_poisson_arrivals_have_the_rate_the_dispersion_and_independent_gaps():

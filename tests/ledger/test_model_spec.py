@@ -120,11 +120,37 @@ JSON_VALUES = st.recursive(
     max_leaves=6,
 )
 KEYS = st.sampled_from(
-    [*LLAMA, "head_dim", "sliding_window", "layer_types", "text_config", "use_sliding_window", "kv_lora_rank",
-     "hybrid_override_pattern", "mamba_ssm_dtype", "no_rope_layers", "tie_word_embeddings", "attention_k_eq_v"]
+    [
+        *LLAMA,
+        "head_dim",
+        "sliding_window",
+        "layer_types",
+        "text_config",
+        "use_sliding_window",
+        "kv_lora_rank",
+        "hybrid_override_pattern",
+        "mamba_ssm_dtype",
+        "no_rope_layers",
+        "tie_word_embeddings",
+        "attention_k_eq_v",
+    ]
 )
-TYPES = st.sampled_from(["llama", "mistral", "qwen2", "gemma3", "gemma4", "llama4", "deepseek_v3", "jamba",
-                         "nemotron_h", "qwen3_5", "falcon", "x"])
+TYPES = st.sampled_from(
+    [
+        "llama",
+        "mistral",
+        "qwen2",
+        "gemma3",
+        "gemma4",
+        "llama4",
+        "deepseek_v3",
+        "jamba",
+        "nemotron_h",
+        "qwen3_5",
+        "falcon",
+        "x",
+    ]
+)
 
 
 @settings(max_examples=2000, deadline=None)

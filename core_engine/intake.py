@@ -1,0 +1,46 @@
+"""What the engine refuses at the door, with the reason: a request that could never be answered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from core_engine.config import EngineConfig
+from core_engine.request import SamplingParams
+from ledger.errors import InputError
+
+
+def refuse_prompt(
+    ids: Sequence[int],
+    params: SamplingParams,
+    config: EngineConfig,
+    *,
+    vocab_size: int,
+    max_position: int,
+    capacity: int,
+    scoring: bool = False,
+) -> None:
+    """InputError when a prompt can never be computed. capacity: tokens that the KV pool holds."""
+    if not ids:
+        raise InputError("prompt", "", "at least one token")
+    if any(not 0 <= token < vocab_size for token in ids):
+        raise InputError("prompt", "token ids", f"ids from 0 to {vocab_size - 1}")
+    if len(ids) + (not scoring) > max_position:
+        raise InputError("prompt", f"{len(ids)} tokens", f"fewer than the model's {max_position} positions")
+    if len(ids) > capacity:
+        raise InputError(
+            "prompt",
+            f"{len(ids)} tokens",
+            f"at most {capacity}, which is what kv_memory_mib={config.kv_memory_mib} holds",
+        )
+    if config.chunked_prefill == "off" and len(ids) > config.max_num_batched_tokens:
+        raise InputError(
+            "prompt",
+            f"{len(ids)} tokens",
+            f"at most max_num_batched_tokens={config.max_num_batched_tokens} with chunked_prefill=off",
+        )
+
+
+def refuse_full_queue(waiting: int, new: int, max_queue: int) -> None:
+    """InputError when `new` more requests would make more than `max_queue` wait."""
+    if waiting + new > max_queue:
+        raise InputError("max_queue", waiting + new, f"at most {max_queue} waiting requests")

@@ -1,0 +1,37 @@
+"""What the engine gives back: the output of a step, the completion of a request."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from core_engine.plan import TokenLogprobs
+
+
+@dataclass(frozen=True)
+class Output:
+    """What one step brought one request. sample_index counts the samples of one prompt (n > 1)."""
+
+    request_id: str
+    token_ids: list[int]
+    text: str
+    finished: bool
+    finish_reason: str | None
+    sample_index: int = 0
+    logprobs: list[TokenLogprobs] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Completion:
+    """A finished request. token_ids are all generated ones, the one that ended it included.
+
+    finish_reason: "stop" (end token or stop text), "length" (max_tokens, the model's positions or the KV pool) or
+    "abort". logprobs, one a token, is empty unless asked for.
+    """
+
+    request_id: str
+    text: str
+    token_ids: list[int]
+    finish_reason: str
+    prompt_tokens: int
+    sample_index: int = 0
+    logprobs: list[TokenLogprobs] = field(default_factory=list)

@@ -1,0 +1,112 @@
+"""Replay of a run record: the scheduler makes the same decisions again, without a model and without waiting.
+
+The times, arrivals, aborts and sampled tokens come from the record; every plan is made anew and compared with the one
+recorded. So a run can be looked at step by step in a debugger, and a record that a scheduler would not produce is told
+apart from one that it would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from core_engine.admission import admission_policy
+from core_engine.blocks import BlockPool
+from core_engine.config import EngineConfig
+from core_engine.kv_layout import kv_layout
+from core_engine.plan import StepPlan, StepResult
+from core_engine.request import Request, RequestLog, SamplingParams
+from core_engine.scheduler import Scheduler
+from ledger.errors import InputError
+
+
+class ReplayMismatch(Exception):
+    """The scheduler planned something else than the record says; the text names the step and both plans."""
+
+
+def replay(record: Mapping[str, Any]) -> Iterator[tuple[StepPlan, Scheduler]]:
+    """Yield each step's plan, made again, and the scheduler while that step is in flight.
+
+    Raises ReplayMismatch at the first step that differs, InputError for a record that lacks what a replay needs.
+    """
+    replayed = _Replay(record)
+    for step in record["steps"]:
+        yield from replayed.step(step)
+
+
+class _Replay:
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        needed = {"rows", "more_arrivals"}
+        if any(needed - step.keys() for step in record["steps"]) or not record["requests"]:
+            raise InputError("record", "no rows of steps or no requests", "a record with its whole trace")
+        if record["steps"] and record["steps"][0]["index"] != 0:
+            raise InputError("record", f"from step {record['steps'][0]['index']}", "a record that begins with step 0")
+        config = EngineConfig.from_settings(record["config"])
+        pool = BlockPool(record["derived"]["num_kv_blocks"], config.block_size)
+        self.scheduler = Scheduler(
+            kv_layout(config, pool, record["derived"]["max_position"]),
+            admission_policy(config),
+            config.max_num_batched_tokens,
+            chunked=config.chunked_prefill == "on",
+        )
+        entries = sorted(record["requests"], key=lambda entry: entry["send_ns"])
+        self._entries = {entry["id"]: entry for entry in entries}
+        self._to_come = entries[::-1]
+        self._requests: dict[str, Request] = {}
+
+    def step(self, step: Mapping[str, Any]) -> Iterator[tuple[StepPlan, Scheduler]]:
+        now_ns = step["plan_start_ns"]
+        self._arrive(now_ns)
+        self._abort(now_ns)
+        self.scheduler.more_arrivals = step["more_arrivals"]
+        plan = self.scheduler.plan(now_ns)
+        made = [[row.request_id, row.start, row.count] for row in plan.rows]
+        recorded = [row[:3] for row in step["rows"]]
+        if made != recorded:
+            raise ReplayMismatch(f"step {step['index']}: planned {made}, recorded {recorded}")
+        yield plan, self.scheduler
+        self._abort(step["execute_end_ns"])  # those that were dropped while the step was in flight
+        self._commit(plan, step["execute_end_ns"])
+
+    def _arrive(self, now_ns: int) -> None:
+        while self._to_come and self._to_come[-1]["send_ns"] <= now_ns:
+            entry = self._to_come.pop()
+            if entry["finish_reason"] == "error":  # refused at the door
+                continue
+            prompt = list(entry["prompt_token_ids"])
+            request = Request(
+                entry["id"],
+                len(self._requests),
+                prompt,
+                len(prompt),
+                SamplingParams(max_tokens=entry["max_tokens"]),
+                0,
+                RequestLog(entry["arrival_ns"], entry["send_ns"]),
+                group=entry["group"],
+                sample_index=entry["sample_index"],
+            )
+            self._requests[request.id] = request
+            self.scheduler.add(request)
+
+    def _abort(self, now_ns: int) -> None:
+        for request in list(self._requests.values()):
+            entry = self._entries[request.id]
+            if entry["finish_reason"] == "abort" and entry["finish_ns"] <= now_ns and request.finish_reason is None:
+                self.scheduler.abort(request, entry["finish_ns"])
+
+    def _commit(self, plan: StepPlan, now_ns: int) -> None:
+        result = StepResult(
+            tuple(self._token(row.request_id) if row.sample else None for row in plan.rows), ((),) * len(plan.rows)
+        )
+        for request, _ in self.scheduler.commit(plan, result):
+            entry = self._entries[request.id]
+            if entry["finish_reason"] in ("stop", "length") and request.num_output_tokens == len(
+                entry["output_token_ids"]
+            ):
+                self.scheduler.finish(request, entry["finish_reason"], now_ns)
+
+    def _token(self, request_id: str) -> int:
+        request, entry = self._requests[request_id], self._entries[request_id]
+        output = entry["output_token_ids"]
+        # An answer that was aborted while its step was in flight lost that step's token.
+        return output[request.num_output_tokens] if request.num_output_tokens < len(output) else 0

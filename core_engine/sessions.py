@@ -1,0 +1,178 @@
+"""The requests an engine knows: live ones, and those that ended and are kept for the record.
+
+Owns ids, seeds, texts and when an answer ends. Memory is bounded: of the ended only the last `keep` stay. Knows no
+scheduling.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from core_engine.model.tokenizer import Tokenizer
+from core_engine.outputs import Completion, Output
+from core_engine.request import Request, RequestLog, SamplingParams
+from core_engine.text import TextStream
+from ledger.errors import InputError
+
+KEPT = 10_000
+
+
+@dataclass
+class Session:
+    """A request and its text."""
+
+    request: Request
+    text: TextStream
+
+    def completion(self) -> Completion:
+        """The whole answer; InputError while it is not finished."""
+        request = self.request
+        if request.finish_reason is None:
+            raise InputError("request_id", request.id, "a request that has finished")
+        return Completion(
+            request.id,
+            self.text.text,
+            request.output_token_ids,
+            request.finish_reason,
+            request.num_prompt_tokens,
+            request.sample_index,
+            list(request.logprobs),
+        )
+
+    def take(self, token: int, most_tokens: int) -> tuple[Output, str | None]:
+        """The output for the newest token, and why the answer ends with it (None: it goes on).
+
+        The first reason in token order counts: a stop beats the length limit that falls on the same token.
+        most_tokens: the longest the sequence may become, prompt included.
+        """
+        request, params = self.request, self.request.params
+        ends = token in request.end_token_ids
+        if not ends:
+            self.text.push(token)
+        reason = None
+        if ends or self.text.stopped or request.num_output_tokens == params.answer_tokens:
+            reason = "stop"
+        elif len(request.tokens) >= min(request.max_total_tokens, most_tokens):
+            reason = "length"
+        return (
+            Output(
+                request.id,
+                [token],
+                self.text.take(final=reason is not None),
+                reason is not None,
+                reason,
+                request.sample_index,
+                request.logprobs[-1:],
+            ),
+            reason,
+        )
+
+
+class Sessions:
+    """By id: live, ended, and the groups that the samples of one prompt form."""
+
+    def __init__(
+        self,
+        tokenizer: Tokenizer,
+        *,
+        seed: int,
+        namespace: str,
+        keep: int = KEPT,
+    ) -> None:
+        self.live: dict[str, Session] = {}
+        self.ended: dict[str, Session] = {}
+        self._tokenizer = tokenizer
+        self._seed = seed
+        self._namespace = namespace
+        self._keep = keep
+        self._groups: dict[str, list[str]] = {}
+        self._num_groups = 0
+        self._num_requests = 0
+
+    def open(
+        self,
+        ids: list[int],
+        params: SamplingParams,
+        request_id: str | None,
+        arrival_ns: int,
+        now_ns: int,
+        score_start: int | None = None,
+    ) -> tuple[str, list[Request]]:
+        """(id for the caller, one request a sample) of a prompt. InputError on an id that is in use."""
+        number = self._num_groups
+        group = request_id if request_id is not None else f"r{number:02d}"
+        if group in self._groups or group in self.live or group in self.ended:
+            raise InputError("request_id", group, "an id that is not in use")
+        self._num_groups += 1
+        # Requests without a seed get distinct ones, the same in every run of the same schedule.
+        seed = params.seed if params.seed is not None else (self._seed * 1_000_003 + number) % 2**63
+        ends = (() if params.ignore_eos else tuple(self._tokenizer.eos_token_ids)) + params.stop_token_ids
+        first = Request(
+            group,
+            0,
+            ids,
+            len(ids),
+            params,
+            seed,
+            RequestLog(arrival_ns, now_ns),
+            group=group,
+            end_token_ids=ends,
+            namespace=self._namespace,
+            score_start=score_start,
+        )
+        requests = [first] if params.n == 1 else [_sample(first, index) for index in range(params.n)]
+        self._groups[group] = [request.id for request in requests]
+        for request in requests:
+            request.index = self._num_requests
+            self._num_requests += 1
+            self.live[request.id] = Session(request, self._text(params))
+        return group, requests
+
+    def _text(self, params: SamplingParams) -> TextStream:
+        tokenizer = self._tokenizer
+        return TextStream(
+            tokenizer.decode, params.stop, min_tokens=params.min_tokens, byte_tokens=tokenizer.byte_tokens
+        )
+
+    def of(self, request_id: str) -> list[Session]:
+        """The sessions behind an id that `open` returned, or of one sample; InputError when it is not known."""
+        found = [self.live.get(name) or self.ended.get(name) for name in self._groups.get(request_id, [request_id])]
+        sessions = [session for session in found if session is not None]
+        if len(sessions) < len(found):
+            raise InputError("request_id", request_id, "the id of a request")
+        return sessions
+
+    def end(self, request: Request) -> None:
+        """Keep an ended request for the record, and let go of the oldest when there are too many."""
+        self.ended[request.id] = self.live.pop(request.id)
+        while len(self.ended) > self._keep:
+            self.forget([next(iter(self.ended.values())).request])
+
+    def forget(self, requests: Iterable[Request]) -> None:
+        """Drop ended requests from the record."""
+        for request in requests:
+            self.ended.pop(request.id, None)
+            members = self._groups.get(request.group, [])
+            if not any(name in self.live or name in self.ended for name in members):
+                self._groups.pop(request.group, None)
+
+    def all_requests(self) -> list[Request]:
+        """Ended and live requests that somebody waited for (scoring is left out), in the order they came."""
+        sessions = [*self.ended.values(), *self.live.values()]
+        requests = [session.request for session in sessions if session.request.score_start is None]
+        return sorted(requests, key=lambda request: request.index)
+
+
+def _sample(first: Request, index: int) -> Request:
+    return replace(
+        first,
+        id=f"{first.id}.{index}",
+        tokens=list(first.tokens),
+        log=RequestLog(first.log.arrival_ns, first.log.send_ns),
+        sample_index=index,
+        blocks=[],
+        block_keys=[],
+        scores=[],
+        logprobs=[],
+    )

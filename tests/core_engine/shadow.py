@@ -1,0 +1,130 @@
+"""An executor without weights that remembers what every KV slot holds, and checks every read.
+
+The content of a slot is a hash of all tokens up to its position. A row may only run when the slots of everything
+before it hold exactly its own prefix, as written by earlier steps; its next token is a hash of what it read. So a
+stale, unpublished, shared by mistake or overwritten block shows as a failed assertion or as another text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import torch
+
+from core_engine.config import EngineConfig
+from core_engine.engine import Engine
+from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.sampling_params import SamplingParams
+
+VOCAB = 251
+
+
+def chain(tokens: list[int]) -> list[int]:
+    """What the slots of a sequence hold."""
+    values, value = [], 17
+    for token in tokens:
+        value = hash((value, token))
+        values.append(value)
+    return values
+
+
+def next_token(content: int, seed: int, sample_index: int) -> int:
+    """The token that follows a prefix in one sample."""
+    return hash((content, seed, sample_index)) % VOCAB
+
+
+def expected_tokens(prompt: list[int], count: int, seed: int, sample_index: int = 0) -> list[int]:
+    """The answer of a request, whoever else is there."""
+    tokens = list(prompt)
+    for _ in range(count):
+        tokens.append(next_token(chain(tokens)[-1], seed, sample_index))
+    return tokens[len(prompt) :]
+
+
+class ShadowExecutor:
+    """`during` is called while a step is in flight; `fail` makes the next step raise after it wrote half its KV."""
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.slots: list[int | None] = [None] * (num_blocks * block_size)
+        self.during: Callable[[StepPlan], None] = lambda _: None
+        self.fail = False
+        self.truth: Callable[[str], list[int]] = lambda _: []
+        self.num_tokens = 0
+
+    def kv_pool_bytes(self) -> int:
+        return self.num_blocks * self.block_size
+
+    def activation_peak_bytes(self) -> int:
+        return 0
+
+    def _slot(self, row: Row, position: int) -> int:
+        return row.blocks[position // self.block_size] * self.block_size + position % self.block_size
+
+    def execute(self, plan: StepPlan) -> StepResult:
+        contents = {row.request_id: chain(self.truth(row.request_id)[: row.end]) for row in plan.rows}
+        written: set[int] = set()
+        for row in plan.rows:
+            assert tuple(self.truth(row.request_id)[row.start : row.end]) == row.tokens
+            for position in range(row.start):
+                assert self.slots[self._slot(row, position)] == contents[row.request_id][position], (row, position)
+        for row in plan.rows:
+            for position in range(row.start, row.end):
+                slot = self._slot(row, position)
+                assert slot not in written, "two rows write to one slot"
+                written.add(slot)
+                self.slots[slot] = contents[row.request_id][position]
+            if self.fail:
+                self.fail = False
+                raise RuntimeError("injected")
+        self.num_tokens += plan.num_tokens
+        result = StepResult(
+            tuple(self._sample(row, contents[row.request_id][-1]) for row in plan.rows),
+            tuple(tuple(-1.0 for target in row.targets if target >= 0) for row in plan.rows),
+        )
+        self.during(plan)
+        return result
+
+    @staticmethod
+    def _sample(row: Row, content: int) -> int | None:
+        if row.sampling is None:
+            return None
+        return next_token(content, row.sampling.seed, row.sampling.sample_index)
+
+
+class NumberTokenizer:
+    """One token, one character."""
+
+    eos_token_ids: tuple[int, ...] = ()
+    byte_tokens: ClassVar[dict[int, int]] = {}
+    vocab_size = VOCAB
+
+    def encode(self, text: str) -> list[int]:
+        return [ord(char) - 0x4E00 for char in text]
+
+    def decode(self, ids: Any) -> str:
+        return "".join(chr(0x4E00 + token) for token in ids)
+
+
+def shadow_engine(num_blocks: int, **settings: Any) -> Engine:
+    """An engine over a ShadowExecutor of `num_blocks` blocks."""
+    config = EngineConfig.from_settings(settings)
+    loaded = SimpleNamespace(
+        name="shadow",
+        tokenizer=NumberTokenizer(),
+        spec=SimpleNamespace(vocab_size=VOCAB),
+        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
+        weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 0),
+    )
+    executor = ShadowExecutor(num_blocks, config.block_size)
+    engine = Engine(config, loaded, executor=executor)  # type: ignore[arg-type]
+    executor.truth = lambda request_id: engine.sessions.of(request_id)[0].request.tokens
+    return engine
+
+
+def answer(tokens: int, **changes: Any) -> SamplingParams:
+    """Parameters of an answer of exactly `tokens` tokens."""
+    return SamplingParams(max_tokens=tokens, ignore_eos=True, temperature=1.0, **changes)
