@@ -140,7 +140,7 @@ class Engine:
             raise
         self.trace.executed(timer, plan, self.scheduler)
         outputs = self._commit(plan, result, timer.execute_end_ns)
-        self.trace.end(timer, plan, self.scheduler, self.scheduler.layout.drain(), self.clock.now_ns())
+        self.trace.end(timer, plan, self.scheduler, self.clock.now_ns())
         return outputs
 
     def _commit(self, plan: StepPlan, result: StepResult, now_ns: int) -> list[Output]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from core_engine.environment import process_rss_bytes
 from core_engine.kv_usage import kv_usage
 from core_engine.request import Request, State
+from core_engine.trace import events_json
 
 if TYPE_CHECKING:
     from core_engine.engine import Engine
@@ -108,7 +109,7 @@ def record(engine: Engine) -> dict[str, Any]:
         "derived": engine.derived(),
         "steps": list(trace.steps),
         "host_ns": [list(interval) for interval in trace.host_ns],
-        "kv_events_after": [[what, name, list(blocks)] for what, name, blocks in engine.scheduler.layout.drain()],
+        "kv_events_after": events_json(engine.scheduler.layout.drain()),
         "requests": [request.to_record() for request in requests],
         "memory": {
             "weights_bytes": ledger["weights_bytes"],

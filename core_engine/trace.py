@@ -6,7 +6,7 @@ Bounded: of the steps only the last `keep` stay. Sums and peaks count all of the
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from core_engine.kv_layout import KVEvent
@@ -28,6 +28,12 @@ class StepTimer:
     execute_end_ns: int = 0
     used_blocks: int = 0
     kv: dict[str, int] | None = None
+    kv_events: list[KVEvent] = field(default_factory=list)  # that led to where the blocks were meanwhile
+
+
+def events_json(events: list[KVEvent]) -> list[list[Any]]:
+    """A journal of blocks as JSON."""
+    return [[what, request_id, list(blocks)] for what, request_id, blocks in events]
 
 
 class Trace:
@@ -51,8 +57,9 @@ class Trace:
         """Look at the pool after a step's execution, before its commit gives blocks back."""
         timer.used_blocks = scheduler.pool.num_used
         timer.kv = kv_usage(scheduler, plan)
+        timer.kv_events = scheduler.layout.drain()
 
-    def end(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler, events: list[KVEvent], now_ns: int) -> None:
+    def end(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler, now_ns: int) -> None:
         """Log a committed step that ended at now_ns."""
         assert timer.kv is not None
         running = sum(request.state is State.RUNNING for request in scheduler.running)
@@ -85,6 +92,7 @@ class Trace:
                 "admitted": list(plan.admitted),
                 "preempted": list(plan.preempted),
                 "kv": timer.kv,
-                "kv_events": [[what, request_id, list(blocks)] for what, request_id, blocks in events],
+                "kv_events": events_json(timer.kv_events),
+                "kv_commit_events": events_json(scheduler.layout.drain()),
             }
         )

@@ -167,36 +167,26 @@ def _codes_at(record: Record, pool: Pool, moments: Sequence[int]) -> Iterable[np
     ordered = by_arrival(record)
     state = BlockState(pool.num_blocks, {request["id"]: number for number, request in enumerate(ordered)})
     finish, release = _times(ordered, "finish_ns"), _times(ordered, "release_ns")
-    starts = [step["execute_start_ns"] for step in record["steps"]]
-    ended, events, done = _ended(record), list(journal(record)), 0
+    timeline = _timeline(record)
+    times, done = [time_ns for time_ns, _ in timeline], 0
     for moment in moments:
-        upto = bisect_right(starts, moment)
-        for place in range(done, upto):
-            state.apply(events[place - 1][1] if place else ())
-            state.apply(events[place][0])
+        upto = bisect_right(times, moment)
+        for _, events in timeline[done:upto]:
+            state.apply(events)
         done = upto
-        # What a commit gave back may be journaled with the next step, but it is so from the release on.
+        # Blocks of a request that was aborted between two steps are journaled with the next one: its release says when.
         owned = (state.owner != NOBODY) & (release[state.owner] > moment)
         codes = np.where(owned, 2 * state.owner + (finish[state.owner] <= moment), FREE)
-        published = state.published.copy()
-        published[_published_before(record, ended, upto, moment)] = True
-        codes[~owned & published] = CACHED
+        codes[~owned & state.published] = CACHED
         yield codes
 
 
-def _published_before(record: Record, ended: dict[str, int], place: int, moment_ns: int) -> list[int]:
-    """Blocks published by requests that had ended at a moment before step `place`, which may be where it is journaled.
-
-    After the last step the record's kv_events_after is the place. `ended` gives the requests' finish in ns.
-    """
-    steps = record["steps"]
-    events = steps[place]["kv_events"] if place < len(steps) else record.get("kv_events_after") or ()
-    found = [(ended.get(name, NEVER), blocks) for what, name, blocks in events if what == "publish"]
-    return [block for finish_ns, blocks in found if finish_ns <= moment_ns for block in blocks]
-
-
-def _ended(record: Record) -> dict[str, int]:
-    return {r["id"]: r["finish_ns"] for r in record["requests"] if r["finish_ns"] is not None}
+def _timeline(record: Record) -> list[tuple[int, list[Event]]]:
+    """(time in ns, events of blocks): those of a step's plan when it began to execute, those of its commit after it."""
+    timeline = []
+    for step, (planned, committed) in zip(record["steps"], journal(record), strict=True):
+        timeline += [(step["execute_start_ns"], planned), (step["execute_end_ns"], committed)]
+    return timeline
 
 
 def _times(ordered: Sequence[Request], key: str) -> np.ndarray:
@@ -257,12 +247,11 @@ def kinds_over_time(record: Record, points: int = POINTS) -> list[dict[str, floa
 
 def _cached_after(record: Record, pool: Pool) -> list[float]:
     """For each step: tokens of the blocks that are cached once it has committed and all of its requests are gone."""
-    state, after, ended = BlockState(pool.num_blocks, {}), [], _ended(record)
-    for place, (step, (before, _)) in enumerate(zip(record["steps"], journal(record), strict=True)):
-        state.apply(before)
-        published = _published_before(record, ended, place + 1, step["commit_end_ns"])
-        fresh = [block for block in published if not state.published[block]]
-        after.append(float((int(state.published.sum()) + len(set(fresh))) * pool.block_size))
+    state, after = BlockState(pool.num_blocks, {}), []
+    for events in journal(record):
+        for part in events:
+            state.apply(part)
+        after.append(float(int(state.published.sum()) * pool.block_size))
     return after
 
 

@@ -181,7 +181,7 @@ def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Pa
     run_id = stored(sample, "done", result={})
     record = sample.store.record(sample.run_id, 0, 1)
     for step in record["steps"]:
-        for name in ("kv", "kv_events", "rows", "admitted", "preempted"):
+        for name in ("kv", "kv_events", "kv_commit_events", "rows", "admitted", "preempted"):
             step.pop(name)
     for name in ("host_ns", "sender_ns", "kv_events_after"):
         record.pop(name)

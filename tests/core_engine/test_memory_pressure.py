@@ -276,22 +276,26 @@ def test_a_record_replays_to_the_same_plans_and_another_one_is_told_apart(settin
         list(replay(record))
 
 
-def test_the_journal_of_blocks_gives_who_holds_what_at_every_step() -> None:
+def test_the_journal_of_blocks_gives_who_holds_what_while_every_step_executes() -> None:
     engine = shadow_engine(14, block_size=4, max_num_seqs=5)
+    tables: list[dict[str, set[int]]] = []
+    engine.executor.during = lambda _: tables.append(  # type: ignore[attr-defined]
+        {request.id: set(request.blocks) for request in engine.scheduler.running}
+    )
     for n in range(7):
         engine.add([7] * 9 + [n], answer(6 + n, seed=1))
     finish(engine)
-    record = engine.record()
-    holders: dict[int, set[str]] = {}
-    for step in record["steps"]:
-        before = step["kv_events"]
-        for what, name, blocks in before:
-            for block in blocks:
-                if what in ("take", "share"):
-                    holders.setdefault(block, set()).add(name)
-                elif what == "drop":
-                    holders[block].remove(name)
-    for _, name, blocks in record["kv_events_after"]:
-        for block in blocks:
-            holders[block].discard(name)
-    assert not any(holders.values())
+    held: dict[str, set[int]] = {}
+
+    def apply(events: list[Any]) -> None:
+        for what, name, blocks in events:
+            if what in ("take", "share"):
+                held.setdefault(name, set()).update(blocks)
+            elif what == "drop":
+                held[name] -= set(blocks)
+
+    for step, table in zip(engine.record()["steps"], tables, strict=True):
+        apply(step["kv_events"])
+        assert {name: blocks for name, blocks in held.items() if blocks} == table
+        apply(step["kv_commit_events"])
+    assert not any(held.values())

@@ -89,7 +89,7 @@ KV_BLOCK = 4
 KV_POOL_BYTES = 48 * 100  # 12 blocks of 4 tokens, 100 B a token
 
 
-def kv_step(index, start, events=(), rows=(), *, length=10, slots_held=0, **tokens):
+def kv_step(index, start, events=(), rows=(), *, commit=(), length=10, slots_held=0, **tokens):
     """A step with KV by kind, executing for `length` ms from `start` ms with no host time around it.
 
     `tokens` names what is not free; the free tokens of a pool of 12 blocks follow, in one run unless told otherwise.
@@ -111,6 +111,7 @@ def kv_step(index, start, events=(), rows=(), *, length=10, slots_held=0, **toke
             "largest_free_tokens": free if largest is None else largest,
         },
         "kv_events": [[what, request_id, list(blocks)] for what, request_id, blocks in events],
+        "kv_commit_events": [[what, request_id, list(blocks)] for what, request_id, blocks in commit],
     }
 
 
@@ -155,13 +156,16 @@ def contiguous_record():
         ),
         kv_step(
             2, 20, [], [("r00", 5, 1, "decode", True), ("r01", 4, 1, "decode", True)],
-            used=11, internal=5, unused=24,
+            used=11, internal=5, unused=24, commit=[("drop", "r01", range(9, 4, -1))],
         ),
         kv_step(
-            3, 30, [("drop", "r01", range(9, 4, -1))], [("r00", 6, 1, "decode", True)],
+            3, 30, [], [("r00", 6, 1, "decode", True)],
             used=7, internal=1, unused=12, largest_free=20,
         ),
         kv_step(4, 40, [], [("r00", 7, 1, "decode", True)], used=8, unused=12),
-        kv_step(5, 50, [], [("r00", 8, 1, "decode", True)], used=9, internal=3, unused=8),
+        kv_step(
+            5, 50, [], [("r00", 8, 1, "decode", True)],
+            used=9, internal=3, unused=8, commit=[("drop", "r00", range(4, -1, -1))],
+        ),
     ]  # fmt: skip
-    return kv_record(first, second, steps=steps, after=[("drop", "r00", range(4, -1, -1))])
+    return kv_record(first, second, steps=steps)

@@ -5,11 +5,14 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from experiments import loadgen
 from experiments.claims import get_claim, idle_slots, latency_parts, load_claims, paging, prefix_reuse, run_claim
 from experiments.claims.batching import judge
 from experiments.claims.catalogue import KINDS
 from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_FORMULA
+from experiments.compare import run_comparison
 from ledger.errors import InputError
+from tests.experiments.fakes import FakeRig, VirtualClock
 
 
 def test_every_claim_is_complete_and_the_ids_are_c01_to_c50():
@@ -323,3 +326,33 @@ def test_c42_reads_the_unexplained_share_of_both_arms():
 )
 def test_c42_is_judged_by_the_worse_arm(middle, far, expected):
     assert latency_parts.judge(middle, far)[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdicts"),
+    [
+        ("C08", {"holds"}),
+        ("C09", {"holds", "holds with a limit"}),
+        ("C11", {"holds"}),
+        ("C12", {"holds", "holds with a limit", "does not hold here", "undecided"}),
+        ("C39", {"holds"}),
+        ("C42", {"holds"}),
+    ],
+)
+def test_checks_run_on_the_real_scheduler_with_a_virtual_clock(claim, verdicts, monkeypatch):
+    clock = VirtualClock()
+    monkeypatch.setattr(loadgen.time, "sleep", clock.sleep)
+    monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)
+    rig = FakeRig(clock, noise=0.01)
+    result = run_claim(
+        claim, options={"repeats": 3}, compare=lambda spec: run_comparison(spec, None, "00000000", rig=rig)
+    )
+    assert result["verdict"] in verdicts, result["reason"]
+    assert result["evidence"] and all(row["repeats"] == 3 for row in result["evidence"])
+    if claim in ("C11", "C12"):
+        assert {config.prefix_cache for config in rig.made} == {"off"}
+        assert {config.kv_memory_mib for config in rig.made} == {64}
+    if claim == "C12":
+        assert {(c.batching, c.kv_layout) for c in rig.made} == {
+            (policy, layout) for policy in ("static", "continuous") for layout in ("contiguous", "paged")
+        }

@@ -35,45 +35,48 @@ def test_a_finished_request_that_keeps_its_slot_is_held_and_what_it_published_is
     other = request([(10, 1), (20, 1)], id="r01", arrival_ms=1, admit_ns=0, steps=[(0, "prefill", 4)])
     later = request([(50, 1)], id="r02", arrival_ms=30, admit_ns=40 * MS, steps=[(2, "prefill", 4)])
     steps = [
-        kv_step(0, 0, [("take", "r00", [0]), ("take", "r01", [1])], [("r00", 0, 4, "prefill", True)], used=8),
-        kv_step(1, 10, [("publish", "r00", [0])], [("r01", 4, 1, "decode", True)], used=5, held=4),
-        kv_step(2, 40, [("drop", "r00", [0]), ("drop", "r01", [1]), ("share", "r02", [0])],
-                [("r02", 4, 1, "prefill", True)], used=4),
+        kv_step(0, 0, [("take", "r00", [0]), ("take", "r01", [1])], [("r00", 0, 4, "prefill", True)],
+                commit=[("publish", "r00", [0])], used=8),
+        kv_step(1, 10, [], [("r01", 4, 1, "decode", True)],
+                commit=[("drop", "r00", [0]), ("drop", "r01", [1])], used=5, held=4),
+        kv_step(2, 40, [("share", "r02", [0])], [("r02", 4, 1, "prefill", True)], used=4),
     ]  # fmt: skip
     made = kv_record(held, other, later, steps=steps)
-    made["steps"][1]["kv_events"] += [["publish", "r01", [1]]]
+    made["steps"][1]["kv_commit_events"] += [["publish", "r01", [1]]]
+    assert blocks_at(made, 1)["cached"] == []
     assert blocks_at(made, 2)["cached"] == [1]
-    made["steps"][1]["kv_events"].pop()
+    made["steps"][1]["kv_commit_events"].pop()
     cells = block_cells(made, columns=50)
     assert shape(cells) == [
         (0, 0, 0.0, 0.01, "running", "r00"),
         (0, 0, 0.01, 0.02, "held", "r00"),
-        (0, 0, 0.02, 0.04, "cached", None),  # released at 20 ms, although the journal says so with the step at 40 ms
+        (0, 0, 0.02, 0.04, "cached", None),
         (0, 0, 0.04, 0.05, "running", "r02"),
         (1, 1, 0.0, 0.02, "running", "r01"),
     ]
 
 
-def test_blocks_given_back_at_a_commit_may_be_journaled_with_that_step_or_with_the_next():
-    made = contiguous_record()
-    early = contiguous_record()
-    drop = early["steps"][3]["kv_events"].pop()
-    early["steps"][2]["kv_events"].append(drop)  # r01 ended with step 2
-    early["steps"][5]["kv_events"] += early["kv_events_after"]
-    early["kv_events_after"] = []
-    assert shape(block_cells(early, columns=60)) == shape(block_cells(made, columns=60))
-    assert blocks_at(early, 2) == blocks_at(made, 2)
-    assert kinds_over_time(early, points=6) == kinds_over_time(made, points=6)
+def test_blocks_of_a_request_aborted_between_two_steps_are_free_from_its_release_on():
+    gone = request([(10, 1)], id="r00", admit_ns=0, steps=[(0, "prefill", 4)], reason="abort")
+    gone["finish_ns"] = gone["release_ns"] = 15 * MS
+    other = request([(40, 1)], id="r01", admit_ns=0, steps=[(0, "prefill", 4), (1, "decode", 1)])
+    steps = [
+        kv_step(0, 0, [("take", "r00", [0]), ("take", "r01", [1])], [("r00", 0, 4, "prefill", True)], used=8),
+        kv_step(1, 30, [("drop", "r00", [0])], [("r01", 4, 1, "decode", True)], used=4),
+    ]
+    cells = block_cells(kv_record(gone, other, steps=steps), columns=40)
+    assert shape(cells) == [(0, 0, 0.0, 0.015, "running", "r00"), (1, 1, 0.0, 0.04, "running", "r01")]
 
 
 def test_a_shared_block_stays_with_its_other_holder():
     one, two = (request([(30, 1)], id=name, admit_ns=0, steps=[(0, "prefill", 4)]) for name in ("r00", "r01"))
     one["finish_ns"] = one["release_ns"] = 10 * MS
     steps = [
-        kv_step(0, 0, [("take", "r00", [3]), ("share", "r01", [3])], [("r00", 0, 4, "prefill", True)], used=4),
-        kv_step(1, 10, [("drop", "r00", [3])], [("r01", 4, 1, "decode", True)], used=4),
-        kv_step(2, 20, [("drop", "r01", [3]), ("evict", "", [3])], [], used=0),
-    ]
+        kv_step(0, 0, [("take", "r00", [3]), ("share", "r01", [3])], [("r00", 0, 4, "prefill", True)],
+                commit=[("drop", "r00", [3])], used=4),
+        kv_step(1, 10, [], [("r01", 4, 1, "decode", True)], commit=[("drop", "r01", [3])], used=4),
+        kv_step(2, 20, [("evict", "", [3])], [], used=0),
+    ]  # fmt: skip
     two["finish_ns"] = two["release_ns"] = 20 * MS
     cells = block_cells(kv_record(one, two, steps=steps), columns=30)
     assert [(c.state, c.request, round(c.end_s, 3)) for c in cells] == [
@@ -101,9 +104,9 @@ def test_while_nobody_runs_only_cached_and_free_are_left():
     first = request([(10, 1)], id="r00", admit_ns=0, steps=[(0, "prefill", 4)])
     later = request([(50, 1)], id="r01", arrival_ms=40, admit_ns=40 * MS, steps=[(1, "prefill", 4)])
     steps = [
-        kv_step(0, 0, [("take", "r00", [0, 1])], [("r00", 0, 8, "prefill", True)], used=8),
-        kv_step(1, 40, [("publish", "r00", [0]), ("drop", "r00", [1, 0]), ("take", "r01", [1])],
-                [("r01", 0, 4, "prefill", True)], used=4, cached=4),
+        kv_step(0, 0, [("take", "r00", [0, 1])], [("r00", 0, 8, "prefill", True)],
+                commit=[("publish", "r00", [0]), ("drop", "r00", [1, 0])], used=8),
+        kv_step(1, 40, [("take", "r01", [1])], [("r01", 0, 4, "prefill", True)], used=4, cached=4),
     ]  # fmt: skip
     series = kinds_over_time(kv_record(first, later, steps=steps), points=5)
     assert [row["used"] for row in series] == [800, 0, 0, 0, 400]
@@ -133,12 +136,11 @@ def test_a_hundred_thousand_events_are_a_small_picture_in_little_time():
         name = f"r{index:02d}"
         requests.append(request([(10 * index + 10, 1)], id=name, arrival_ms=10 * index, admit_ns=10 * index * MS))
         taken = [(index * 5 + place) % 12 for place in range(5)]
-        gone = [("drop", f"r{index - 1:02d}", [block]) for block in (steps[-1]["taken"] if steps else [])]
-        events = [*gone, *(("take", name, [block]) for block in taken)]
+        events, gone = ([(what, name, [block]) for block in taken] for what in ("take", "drop"))
         rows = [(name, 0, 4, "prefill", True)]
-        steps.append(kv_step(index, 10 * index, events, rows, used=20) | {"taken": taken})
+        steps.append(kv_step(index, 10 * index, events, rows, commit=gone, used=20))
     made = kv_record(*requests, steps=steps)
-    assert sum(len(s["kv_events"]) for s in steps) == 99_995
+    assert sum(len(s["kv_events"]) + len(s["kv_commit_events"]) for s in steps) == 100_000
     start = time.perf_counter()
     cells, series = block_cells(made), kinds_over_time(made)
     assert time.perf_counter() - start < 10  # about 1 s on one core
