@@ -14,6 +14,8 @@ from ledger.errors import InputError
 app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
 ARMS = {"0": 0, "baseline": 0, "1": 1, "candidate": 1}
 RunId = Annotated[str, typer.Argument(metavar="ID", help="A run's id.")]
+Arm = Annotated[str, typer.Option("--arm", metavar="A", help="0 or baseline, 1 or candidate.")]
+Repeat = Annotated[str, typer.Option("--repeat", metavar="N", help="Which repeat, from 1.")]
 
 
 @app.callback()
@@ -83,8 +85,8 @@ def export(
 @app.command("trace")
 def trace(
     run_id: RunId,
-    arm: Annotated[str, typer.Option("--arm", metavar="A", help="0 or baseline, 1 or candidate.")] = "0",
-    repeat: Annotated[str, typer.Option("--repeat", metavar="N", help="Which repeat, from 1.")] = "1",
+    arm: Arm = "0",
+    repeat: Repeat = "1",
     form: Annotated[
         str, typer.Option("--format", metavar="json|chrome", help="The record, or a trace for Perfetto.")
     ] = "json",
@@ -92,14 +94,11 @@ def trace(
     as_json: Json = False,
 ) -> None:
     """Export the events of one repeat: every step and every request."""
-    from experiments.store import Store
     from experiments.trace_export import chrome_trace
 
     if form not in ("json", "chrome"):
         raise InputError("--format", form, "json, chrome")
-    store = Store()
-    place = _place(store.record_keys(store.get_run(run_id).id), run_id, arm, repeat)
-    record = store.record(run_id, *place)
+    place, record = _record(run_id, arm, repeat)
     content = chrome_trace(record) if form == "chrome" else record
     if out is None:
         print_json(content)
@@ -109,6 +108,34 @@ def trace(
         print_json({"run_id": run_id, "arm": place[0], "repeat": place[1], "format": form, "file": str(out)})
     else:
         note(f"written: {out}")
+
+
+@app.command("replay")
+def replay(run_id: RunId, arm: Arm = "0", repeat: Repeat = "1", as_json: Json = False) -> None:
+    """Let the scheduler plan one repeat again from its events, without a model, and compare every plan."""
+    from core_engine.replay import ReplayMismatch
+    from core_engine.replay import replay as replayed
+
+    place, record = _record(run_id, arm, repeat)
+    found: dict[str, Any] = {"run_id": run_id, "arm": place[0], "repeat": place[1], "steps": 0, "difference": None}
+    try:
+        for _ in replayed(record):
+            found["steps"] += 1
+    except ReplayMismatch as mismatch:
+        found["difference"] = str(mismatch)
+    if as_json:
+        print_json(found)
+    else:
+        print(f"{found['steps']} steps planned again as they were; {found['difference'] or 'no difference'}")
+
+
+def _record(run_id: str, arm: str, repeat: str) -> tuple[tuple[int, int], dict[str, Any]]:
+    """(arm, repeat) and the record that the options name."""
+    from experiments.store import Store
+
+    store = Store()
+    place = _place(store.record_keys(store.get_run(run_id).id), run_id, arm, repeat)
+    return place, store.record(run_id, *place)
 
 
 def _place(keys: list[tuple[int, int]], run_id: str, arm: str, repeat: str) -> tuple[int, int]:

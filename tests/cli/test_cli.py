@@ -222,6 +222,9 @@ def test_bench_runs_the_workloads_that_press_on_memory(
     assert run([*trace, "--format", "chrome", "--out", str(out), "--json"]) == 0
     assert one_object(capsys.readouterr().out)["file"] == str(out)
     assert json.loads(out.read_text())["traceEvents"]
+    assert run(["runs", "replay", result["run_id"], "--json"]) == 0
+    replayed = one_object(capsys.readouterr().out)
+    assert (replayed["steps"], replayed["difference"]) == (len(record["steps"]), None)
     for wrong, named in (
         (["--arm", "1"], "--arm"),
         (["--repeat", "2"], "--repeat"),
