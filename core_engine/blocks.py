@@ -54,6 +54,11 @@ class BlockPool:
         """The cached blocks, the next to be overwritten first."""
         return list(self._cached)
 
+    @property
+    def kept(self) -> list[int]:
+        """The blocks that are or will be cached once nobody holds them."""
+        return sorted(self._kept)
+
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)

@@ -59,6 +59,12 @@ def _refuse_conflicts(values: Mapping[str, Value]) -> None:
     if conflicts:
         given = ", ".join(f"{other}={values[other]}" for other in _names(conflicts))
         raise InputError("settings", given, "; ".join(conflicts))
+    if values["batching"] != "continuous" and int(values["max_queue"]) < int(values["max_num_seqs"]):
+        raise InputError(
+            "max_queue",
+            values["max_queue"],
+            f"at least max_num_seqs={values['max_num_seqs']} with batching={values['batching']}, or no batch gets full",
+        )
 
 
 def _names(conflicts: list[str]) -> list[str]:

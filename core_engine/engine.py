@@ -6,7 +6,9 @@ engine.generate(["The capital of France is"], SamplingParams(max_tokens=8))
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from core_engine.admission import admission_policy
@@ -16,7 +18,7 @@ from core_engine.config import EngineConfig
 from core_engine.environment import describe
 from core_engine.executor.base import Executor
 from core_engine.executor.torch_executor import make_torch_executor
-from core_engine.intake import refuse_full_queue, refuse_prompt
+from core_engine.intake import refuse_full_queue, refuse_prompt, whole_ids
 from core_engine.kv_layout import kv_layout
 from core_engine.model.loader import LoadedModel
 from core_engine.outputs import Completion, Output
@@ -24,7 +26,7 @@ from core_engine.plan import StepPlan, StepResult
 from core_engine.prefix import namespace
 from core_engine.request import Request, SamplingParams, State
 from core_engine.scheduler import Scheduler
-from core_engine.sessions import Sessions
+from core_engine.sessions import Session, Sessions
 from core_engine.trace import StepTimer, Trace
 from ledger.errors import InputError
 
@@ -88,7 +90,7 @@ class Engine:
         score_start: int | None,
     ) -> str:
         start_ns = self.clock.now_ns()
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else whole_ids(prompt)
         refuse_prompt(
             ids,
             params,
@@ -111,9 +113,16 @@ class Engine:
         """Drop a request, all samples of it, at any time; one that has ended is left alone."""
         now_ns = self.clock.now_ns()
         for session in self.sessions.of(request_id):
-            if session.request.finish_reason is None:
-                self.scheduler.abort(session.request, now_ns)
-                self.sessions.end(session.request)
+            self._abort(session, now_ns)
+
+    def _abort(self, session: Session, now_ns: int) -> None:
+        request = session.request
+        if request.finish_reason is None:
+            self.scheduler.abort(request, now_ns)
+            self.sessions.end(request)
+            if session.unread is not None:
+                text = session.text.take(final=True)
+                session.unread.append(Output(request.id, [], text, True, "abort", request.sample_index))
 
     def expect_more_arrivals(self, more: bool) -> None:
         """Tell static and dynamic batching whether anyone else is scheduled to come."""
@@ -148,14 +157,18 @@ class Engine:
         most_tokens = min(self._max_position, self._capacity + 1)
         for request, token in self.scheduler.commit(plan, result):
             request.log.emissions.append((now_ns, 1))
-            output, reason = self.sessions.live[request.id].take(token, most_tokens)
+            session = self.sessions.live[request.id]
+            output, reason = session.take(token, most_tokens)
             outputs.append(output)
+            self.trace.output_tokens += 1
+            if session.unread is not None:
+                session.unread.append(output)
             if reason:
                 self._end(request, reason, now_ns)
         for row in plan.rows:
-            session = self.sessions.live.get(row.request_id) if row.targets else None
-            if session is not None and session.request.num_pending == 0:
-                self._end(session.request, "score", now_ns)
+            scored = self.sessions.live.get(row.request_id) if row.targets else None
+            if scored is not None and scored.request.num_pending == 0:
+                self._end(scored.request, "score", now_ns)
         return outputs
 
     def _end(self, request: Request, reason: str, now_ns: int) -> None:
@@ -164,26 +177,53 @@ class Engine:
 
     # -- whole answers -------------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _own(self) -> Iterator[list[Session]]:
+        """A list for the sessions a caller waits for; those that are not finished when it leaves are aborted."""
+        own: list[Session] = []
+        try:
+            yield own
+        finally:
+            for session in own:
+                self._abort(session, self.clock.now_ns())
+
+    def _advance(self) -> None:
+        """A step for a caller that waits, so that nobody else comes before it."""
+        before, self.scheduler.more_arrivals = self.scheduler.more_arrivals, False
+        try:
+            self.step()
+        finally:
+            self.scheduler.more_arrivals = before
+
     def generate(
         self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None
     ) -> list[Completion]:
-        """Answer all prompts and return when the last is done, in the order of the prompts; samples stand together."""
-        self.expect_more_arrivals(False)
-        ids = [self.add(prompt, params) for prompt in prompts]
-        while self.has_unfinished():
-            self.step()
-        return [completion for request_id in ids for completion in self.completions(request_id)]
+        """Answer all prompts and return when the last is done, in the order of the prompts; samples stand together.
+
+        Computes while the queue is full. When it raises, none of its prompts stays behind.
+        """
+        params = params or SamplingParams()
+        with self._own() as own:
+            for prompt in prompts:
+                while self.scheduler.waiting and len(self.scheduler.waiting) + params.n > self.config.max_queue:
+                    self._advance()
+                own += self.sessions.of(self.add(prompt, params))
+            while any(session.request.finish_reason is None for session in own):
+                self._advance()
+            return [session.completion() for session in own]
 
     def stream(self, prompt: str | Sequence[int], params: SamplingParams | None = None) -> Iterator[Output]:
         """Yield the outputs of one prompt as they come; closing the iterator aborts the request."""
-        self.expect_more_arrivals(False)
-        request_id = self.add(prompt, params)
-        own = {session.request.id for session in self.sessions.of(request_id)}
-        try:
-            while own & self.sessions.live.keys():
-                yield from (output for output in self.step() if output.request_id in own)
-        finally:
-            self.abort(request_id)
+        unread: deque[Output] = deque()
+        with self._own() as own:
+            own += self.sessions.of(self.add(prompt, params))
+            for session in own:
+                session.unread = unread
+            while unread or any(session.request.finish_reason is None for session in own):
+                if unread:
+                    yield unread.popleft()
+                else:
+                    self._advance()
 
     def completions(self, request_id: str) -> list[Completion]:
         """The answers of a finished request, one a sample."""
@@ -195,13 +235,16 @@ class Engine:
 
     def score(self, token_ids: Sequence[int], start: int) -> list[float]:
         """Log-probability (natural) of each of token_ids[start:] given all before, through this engine's KV path."""
-        if not 1 <= start < len(token_ids):
-            raise InputError("start", start, f"a whole number from 1 to {len(token_ids) - 1}")
-        self.expect_more_arrivals(False)
-        request_id = self._enqueue(list(token_ids), SamplingParams(max_tokens=1), None, None, score_start=start)
-        request = self.sessions.of(request_id)[0].request
-        while request.finish_reason is None:
-            self.step()
+        ids = whole_ids(token_ids)
+        if len(ids) < 2 or start not in range(1, len(ids)):
+            raise InputError("start", start, f"a whole number from 1 to {len(ids) - 1}, with at least two tokens")
+        with self._own() as own:
+            own += self.sessions.of(
+                self._enqueue(ids, SamplingParams(max_tokens=1), None, None, score_start=int(start))
+            )
+            request = own[0].request
+            while request.finish_reason is None:
+                self._advance()
         if request.state is State.FINISHED:
             self.sessions.forget([request])
         return list(request.scores)
@@ -234,6 +277,8 @@ class Engine:
         """Let go of ended requests and of the trace; the prefix cache stays."""
         self.sessions.forget([session.request for session in self.sessions.ended.values()])
         self.trace.clear()
+        self.scheduler.num_preemptions = 0
+        self.scheduler.layout.restate(self.scheduler.running)
 
 
 def _namespace(loaded: LoadedModel) -> str:

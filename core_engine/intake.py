@@ -3,10 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 
 from core_engine.config import EngineConfig
 from core_engine.request import SamplingParams
 from ledger.errors import InputError
+
+
+def whole_ids(prompt: Sequence[int]) -> list[int]:
+    """Token ids as plain ints, from a list, an array or a tensor of whole numbers; InputError for anything else."""
+    ids = prompt.tolist() if hasattr(prompt, "tolist") else list(prompt)
+    if not isinstance(ids, list) or any(isinstance(token, bool) or not isinstance(token, Integral) for token in ids):
+        raise InputError("prompt", "token ids", "a sequence of whole numbers")
+    return [int(token) for token in ids]
 
 
 def refuse_prompt(
@@ -24,6 +33,8 @@ def refuse_prompt(
         raise InputError("prompt", "", "at least one token")
     if any(not 0 <= token < vocab_size for token in ids):
         raise InputError("prompt", "token ids", f"ids from 0 to {vocab_size - 1}")
+    if params.min_tokens and len(set(params.stop_token_ids)) >= vocab_size:
+        raise InputError("stop_token_ids", f"{vocab_size} ids", "fewer than all, since min_tokens asks for another one")
     if len(ids) + (not scoring) > max_position:
         raise InputError("prompt", f"{len(ids)} tokens", f"fewer than the model's {max_position} positions")
     if len(ids) > capacity:

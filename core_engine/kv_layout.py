@@ -58,8 +58,17 @@ class KVLayout(Protocol):
         """Free blocks that one more request could be given at most."""
         ...
 
+    @property
+    def journal(self) -> Sequence[KVEvent]:
+        """What happened since the last `drain`."""
+        ...
+
     def drain(self) -> list[KVEvent]:
         """The journal since the last call."""
+        ...
+
+    def restate(self, requests: Sequence[Request]) -> None:
+        """Begin the journal anew with who holds what and what is in the prefix index now."""
         ...
 
 
@@ -82,6 +91,18 @@ class _Layout:
         """Undo a `grow`: its blocks are the last of the table."""
         del request.blocks[len(request.blocks) - len(blocks) :]
         self._drop(request, blocks)
+
+    @property
+    def journal(self) -> Sequence[KVEvent]:
+        """What happened since the last `drain`."""
+        return tuple(self._journal)
+
+    def restate(self, requests: Sequence[Request]) -> None:
+        """Begin the journal anew: the holds of `requests`, and the blocks of the prefix index."""
+        self._journal = []
+        for request in requests:
+            self._note("take", request.id, request.blocks)
+        self._note("publish", "", self.pool.kept)
 
     def drain(self) -> list[KVEvent]:
         """The journal since the last call."""

@@ -92,7 +92,7 @@ def snapshot(engine: Engine) -> dict[str, Any]:
             for request in shown
         ],
         "ledger": memory_ledger(engine),
-        "kv": dict(steps[-1]["kv"]) if steps else None,
+        "kv": kv_usage(scheduler),
     }
 
 
@@ -109,7 +109,7 @@ def record(engine: Engine) -> dict[str, Any]:
         "derived": engine.derived(),
         "steps": list(trace.steps),
         "host_ns": [list(interval) for interval in trace.host_ns],
-        "kv_events_after": events_json(engine.scheduler.layout.drain()),
+        "kv_events_after": events_json(engine.scheduler.layout.journal),
         "requests": [request.to_record() for request in requests],
         "memory": {
             "weights_bytes": ledger["weights_bytes"],

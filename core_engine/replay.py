@@ -41,6 +41,10 @@ class _Replay:
             raise InputError("record", "no rows of steps or no requests", "a record with its whole trace")
         if record["steps"] and record["steps"][0]["index"] != 0:
             raise InputError("record", f"from step {record['steps'][0]['index']}", "a record that begins with step 0")
+        known = {entry["id"] for entry in record["requests"]}
+        unknown = {row[0] for step in record["steps"] for row in step["rows"]} - known
+        if unknown:
+            raise InputError("record", f"steps of {min(unknown)}, which it does not have", "a record with all requests")
         config = EngineConfig.from_settings(record["config"])
         pool = BlockPool(record["derived"]["num_kv_blocks"], config.block_size)
         self.scheduler = Scheduler(

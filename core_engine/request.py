@@ -31,13 +31,13 @@ class RequestLog:
     steps: list[tuple[int, str, int]] = field(default_factory=list)  # (step index, "prefill" | "decode", tokens)
     emissions: list[tuple[int, int]] = field(default_factory=list)  # (time, tokens)
     preemptions: list[list[int | None]] = field(default_factory=list)  # [out, back in]
-    prefix_hit_tokens: int = 0  # found in the prefix cache, over all admissions
-    prefix_asked_tokens: int = 0  # looked up, over all admissions
+    prefix_hit_tokens: int = 0  # found in the prefix cache when it was admitted
+    prefix_asked_tokens: int = 0  # looked up then
     finish_ns: int | None = None
     release_ns: int | None = None
 
 
-@dataclass
+@dataclass(eq=False)  # compared by identity: the queue is searched for one
 class Request:
     """One sequence. `tokens` is prompt and output; the engine's one rule is that `num_computed` catches up with it."""
 

@@ -84,15 +84,13 @@ class Scheduler:
                 if count and self._reserve(request, count, draft):
                     self._place(request, count, draft)
         self._admit(draft)
-        plan = StepPlan(
+        return StepPlan(
             index=self._step_index,
             rows=tuple(draft.rows.values()),
             reserved=tuple((request_id, tuple(blocks)) for request_id, blocks in draft.reserved.items()),
             admitted=tuple(draft.admitted),
             preempted=tuple(draft.preempted),
         )
-        self._step_index += bool(plan.rows)
-        return plan
 
     def _place(self, request: Request, count: int, draft: _Draft) -> None:
         draft.rows[request.id] = row_of(request, count)
@@ -161,7 +159,8 @@ class Scheduler:
             request.log.admit_ns = draft.now_ns
 
     def _count_lookup(self, request: Request, sign: int) -> None:
-        if self.layout.prefix is not None:
+        # Not after a preemption: what it finds then is its own, and shared by nobody.
+        if self.layout.prefix is not None and not request.log.preemptions:
             request.log.prefix_hit_tokens += sign * request.num_computed
             request.log.prefix_asked_tokens += sign * len(request.tokens)
 
@@ -200,7 +199,7 @@ class Scheduler:
     def rollback(self, plan: StepPlan) -> None:
         """Undo a plan that was not executed: blocks are as before, and who was admitted by it is first in line again.
 
-        Preemptions stay: the preempted are computed again as they would have been.
+        Preemptions stay, and so do evictions from the prefix cache: what they took is computed again when it is needed.
         """
         by_id = {request.id: request for request in self.running}
         for request_id, blocks in plan.reserved:
@@ -210,6 +209,9 @@ class Scheduler:
             if request_id in by_id:
                 request = by_id[request_id]
                 self._count_lookup(request, -1)
+                request.log.admit_ns = request.log.admit_ns if request.log.preemptions else None
+                if request.log.preemptions:
+                    request.log.preemptions[-1][1] = None
                 self._unadmit(request)
                 self.running.remove(request)
                 request.state = State.WAITING
@@ -223,6 +225,7 @@ class Scheduler:
 
         A row whose request was aborted meanwhile is passed over. Stopping is the caller's to decide: `finish`.
         """
+        self._step_index = plan.index + 1
         by_id = {request.id: request for request in self.running}
         sampled: list[tuple[Request, int]] = []
         logprobs = result.logprobs or (None,) * len(plan.rows)

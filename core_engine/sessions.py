@@ -6,8 +6,10 @@ scheduling.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.outputs import Completion, Output
@@ -24,6 +26,7 @@ class Session:
 
     request: Request
     text: TextStream
+    unread: deque[Output] | None = None  # of whoever streams it
 
     def completion(self) -> Completion:
         """The whole answer; InputError while it is not finished."""
@@ -100,11 +103,11 @@ class Sessions:
         score_start: int | None = None,
     ) -> tuple[str, list[Request]]:
         """(id for the caller, one request a sample) of a prompt. InputError on an id that is in use."""
-        number = self._num_groups
-        group = request_id if request_id is not None else f"r{number:02d}"
-        if group in self._groups or group in self.live or group in self.ended:
+        group, number = self._name(request_id)
+        names = [group] if params.n == 1 else [f"{group}.{index}" for index in range(params.n)]
+        if any(self._in_use(name) for name in (group, *names)):
             raise InputError("request_id", group, "an id that is not in use")
-        self._num_groups += 1
+        self._num_groups = number + 1
         # Requests without a seed get distinct ones, the same in every run of the same schedule.
         seed = params.seed if params.seed is not None else (self._seed * 1_000_003 + number) % 2**63
         ends = (() if params.ignore_eos else tuple(self._tokenizer.eos_token_ids)) + params.stop_token_ids
@@ -121,13 +124,25 @@ class Sessions:
             namespace=self._namespace,
             score_start=score_start,
         )
-        requests = [first] if params.n == 1 else [_sample(first, index) for index in range(params.n)]
-        self._groups[group] = [request.id for request in requests]
+        requests = [first] if params.n == 1 else [_sample(first, index, name) for index, name in enumerate(names)]
+        self._groups[group] = names
         for request in requests:
             request.index = self._num_requests
             self._num_requests += 1
             self.live[request.id] = Session(request, self._text(params))
         return group, requests
+
+    def _name(self, request_id: str | None) -> tuple[str, int]:
+        """(id, number) of the next prompt; without an id of its own it takes the next that nobody uses."""
+        number = self._num_groups
+        if request_id is not None:
+            return request_id, number
+        while self._in_use(f"r{number:02d}"):
+            number += 1
+        return f"r{number:02d}", number
+
+    def _in_use(self, name: str) -> bool:
+        return name in self._groups or name in self.live or name in self.ended
 
     def _text(self, params: SamplingParams) -> TextStream:
         tokenizer = self._tokenizer
@@ -139,22 +154,25 @@ class Sessions:
         """The sessions behind an id that `open` returned, or of one sample; InputError when it is not known."""
         found = [self.live.get(name) or self.ended.get(name) for name in self._groups.get(request_id, [request_id])]
         sessions = [session for session in found if session is not None]
-        if len(sessions) < len(found):
+        if not sessions:
             raise InputError("request_id", request_id, "the id of a request")
         return sessions
 
     def end(self, request: Request) -> None:
         """Keep an ended request for the record, and let go of the oldest when there are too many."""
         self.ended[request.id] = self.live.pop(request.id)
-        while len(self.ended) > self._keep:
-            self.forget([next(iter(self.ended.values())).request])
+        for oldest in [
+            session.request for session in islice(self.ended.values(), max(0, len(self.ended) - self._keep))
+        ]:
+            self.forget([oldest])
 
     def forget(self, requests: Iterable[Request]) -> None:
-        """Drop ended requests from the record."""
+        """Drop ended requests from the record: all samples of a prompt together, once the last of them has ended."""
         for request in requests:
-            self.ended.pop(request.id, None)
             members = self._groups.get(request.group, [])
-            if not any(name in self.live or name in self.ended for name in members):
+            if not any(name in self.live for name in members):
+                for name in members:
+                    self.ended.pop(name, None)
                 self._groups.pop(request.group, None)
 
     def all_requests(self) -> list[Request]:
@@ -164,10 +182,10 @@ class Sessions:
         return sorted(requests, key=lambda request: request.index)
 
 
-def _sample(first: Request, index: int) -> Request:
+def _sample(first: Request, index: int, name: str) -> Request:
     return replace(
         first,
-        id=f"{first.id}.{index}",
+        id=name,
         tokens=list(first.tokens),
         log=RequestLog(first.log.arrival_ns, first.log.send_ns),
         sample_index=index,

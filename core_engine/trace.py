@@ -6,6 +6,7 @@ Bounded: of the steps only the last `keep` stay. Sums and peaks count all of the
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,7 +32,7 @@ class StepTimer:
     kv_events: list[KVEvent] = field(default_factory=list)  # that led to where the blocks were meanwhile
 
 
-def events_json(events: list[KVEvent]) -> list[list[Any]]:
+def events_json(events: Sequence[KVEvent]) -> list[list[Any]]:
     """A journal of blocks as JSON."""
     return [[what, request_id, list(blocks)] for what, request_id, blocks in events]
 
@@ -65,7 +66,6 @@ class Trace:
         running = sum(request.state is State.RUNNING for request in scheduler.running)
         used = timer.kv["used_tokens"] + timer.kv["held_tokens"]
         self.num_steps += 1
-        self.output_tokens += sum(row.sample for row in plan.rows)
         self.peak_used_blocks = max(self.peak_used_blocks, timer.used_blocks)
         self.peak_used_tokens = max(self.peak_used_tokens, used)
         self.steps.append(
