@@ -64,8 +64,8 @@ class GgufFile:
         except OSError as error:
             raise InputError("model", str(path), f"a readable file ({error.strerror or error})") from None
         except (ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
-            reason = " ".join(str(error).split())[:80]
-            raise InputError("model", str(path), f"a whole GGUF file with known tensor types ({reason})") from None
+            # What the reader says of a cut or foreign file is about numpy's views, so it goes to the cause only.
+            raise InputError("model", str(path), "a whole GGUF file with known tensor types") from error
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self._arch = str(self.fields.get("general.architecture"))
         self._refuse_unsupported()
