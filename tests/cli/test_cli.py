@@ -274,7 +274,11 @@ def test_what_the_worker_refuses_keeps_its_exit_code(
 def test_ctrl_c_cancels_the_job(tiny_settings: list[str], home: Path) -> None:
     command = [sys.executable, "-m", "experiments.cli", "compare", "--vary", "batching=static,continuous",
                "--requests", "200", "--rate", "1", *tiny_settings, "--json"]  # fmt: skip
-    child = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    # A shell's background jobs ignore SIGINT and hand that down: a terminal's foreground does not.
+    child = subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline and not list((home / "live").glob("*.json")):
         time.sleep(0.1)
