@@ -8,13 +8,10 @@ from typing import Any
 
 import pytest
 
-from core_engine.engine import Engine
 from experiments.cli import run
 from tests.core_engine.conftest import make_llama
 
 TEMPLATE = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}<assistant>"
-
-several_answers = pytest.mark.skipif(not hasattr(Engine, "completions"), reason="this engine gives one answer a prompt")
 
 
 @pytest.fixture(scope="module")
@@ -88,20 +85,17 @@ def test_chat_takes_a_system_message(model: list[str], capsys: pytest.CaptureFix
     assert both["prompt_tokens"] == alone["prompt_tokens"] + len("<system>be brief")
 
 
-@several_answers
 def test_an_id_outside_the_vocabulary_is_refused(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["generate", "--prompt", "hi", "--logit-bias", "999=1", *model]) == 2
     assert "logit_bias" in capsys.readouterr().err
 
 
-@several_answers
 def test_a_penalty_reaches_the_engine(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     forced = ["--logit-bias", "100=100", "--logit-bias", "101=80"]
     assert answer(model, capsys, *forced)["token_ids"] == [100] * 6
     assert answer(model, capsys, *forced, "--repetition-penalty", "50")["token_ids"][:2] == [100, 101]
 
 
-@several_answers
 def test_several_answers_are_choices_and_the_first_is_on_top(
     model: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -116,7 +110,6 @@ def test_several_answers_are_choices_and_the_first_is_on_top(
     assert capsys.readouterr().out == "".join(texts)
 
 
-@several_answers
 def test_logprobs_stand_beside_each_token(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(model, capsys, "--logprobs", "2")
     assert [entry["token_id"] for entry in found["logprobs"]] == found["token_ids"]
@@ -126,7 +119,6 @@ def test_logprobs_stand_beside_each_token(model: list[str], capsys: pytest.Captu
     assert "logprobs" not in answer(model, capsys)
 
 
-@several_answers
 def test_min_tokens_keeps_end_tokens_and_stops_away(model: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     free = answer(model, capsys)
     stop = ["--stop", free["text"][0]]

