@@ -146,8 +146,8 @@ def mixtral(spec: ModelSpec) -> Tensors:
 
 def minimax(spec: ModelSpec) -> Tensors:
     """MiniMax-M2: experts in every layer, q and k normalised over all heads."""
-    routed = routed("num_local_experts", "intermediate_size")
-    return decoder(spec, attention(qk_norm="whole"), routed, TWO_NORMS)
+    sparse = routed("num_local_experts", "intermediate_size")
+    return decoder(spec, attention(qk_norm="whole"), sparse, TWO_NORMS)
 
 
 def qwen3_moe(spec: ModelSpec) -> Tensors:
