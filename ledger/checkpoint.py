@@ -165,7 +165,9 @@ def _ignored(fields: Fields) -> tuple[frozenset[str], tuple[re.Pattern[str], ...
     exact, patterns = set(), []
     for name in names:
         if len(name) > MAX_PATTERN_LENGTH:
-            raise InputError(fields.where + "ignore", name[:40] + "...", f"at most {MAX_PATTERN_LENGTH} characters a name")
+            raise InputError(
+                fields.where + "ignore", name[:40] + "...", f"at most {MAX_PATTERN_LENGTH} characters a name"
+            )
         if name.startswith("re:") or "*" in name:
             glob = re.escape(name).replace(r"\*", ".*") + r"(\.|$)"
             try:
