@@ -73,7 +73,7 @@ def sequence_bytes(
 
 
 def layer_token_bytes(layer: LayerSpec, stored: ElementFormat, tp: int = 1, *, unbounded: bool = False) -> int:
-    """Bytes that one token adds in one layer, on the largest of `tp` ranks: a row a head for the key and one for the value.
+    """Bytes that one token adds in one layer, on the largest of `tp` ranks: a row a head for key and for value.
 
     A row for several tokens counts its share, rounded up. `unbounded` leaves out what a window bounds.
     """
@@ -103,8 +103,8 @@ def kv_report(
 ) -> dict[str, Any]:
     """The `kv` figures: bytes per token, sequence and batch, a record a layer, the formula, warnings.
 
-    Integer formats store a scale (int4 and int2 a zero point too) for every `kv_group_size` elements, default 64; 0 counts
-    the payload only. With `pp` the figures are those of the stage that takes most; `per_layer` lists all layers.
+    Integer formats store a scale (int4 and int2 a zero point too) for every `kv_group_size` elements, default 64; 0
+    counts the payload only. With `pp` the figures are those of the stage that takes most; `per_layer` lists all layers.
     InputError for numbers below 1, an unknown format, or a group size on a format that has no scales.
     """
     positive("seq_len", seq_len)
@@ -236,7 +236,9 @@ def _row_text(row: CacheRow, stored: ElementFormat) -> str:
     return text if row.stride == 1 else f"{text} / {row.stride}"
 
 
-def _token_bytes(groups: LayerGroups, stored: ElementFormat, tp: int, *, unbounded: bool = False) -> int:
+def _token_bytes(
+    groups: Iterable[tuple[LayerSpec, int]], stored: ElementFormat, tp: int, *, unbounded: bool = False
+) -> int:
     return sum(count * layer_token_bytes(layer, stored, tp, unbounded=unbounded) for layer, count in groups)
 
 

@@ -102,7 +102,7 @@ def rank_weights(
 def weights_report(
     spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, head_weights: str = "16bit"
 ) -> dict[str, Any]:
-    """Weights by part: parameters, bytes, how much of it stays 16-bit, the share of a 16-bit model, and what a rank holds.
+    """Weights by part: parameters, bytes, what stays 16-bit, the share of a 16-bit model, and what a rank holds.
 
     `active_bytes` is what one token reads: of the routed experts the chosen ones, everything else in full.
     """
