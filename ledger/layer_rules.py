@@ -36,7 +36,7 @@ LayerRule = Callable[[Fields, Shape], Layers]
 
 def full(fields: Fields, shape: Shape) -> Layers:
     """Full attention in every layer (unless `layer_types` says otherwise)."""
-    return _typed(fields, shape, None) or (shape.full(),) * shape.num_layers
+    return typed(fields, shape, None) or (shape.full(),) * shape.num_layers
 
 
 def one_window(default: int | None) -> LayerRule:
@@ -47,7 +47,7 @@ def one_window(default: int | None) -> LayerRule:
         longest = fields.optional_integer("max_position_embeddings")
         if window is not None and longest is not None and window >= longest:
             window = None
-        return _typed(fields, shape, window) or (_windowed(shape, window),) * shape.num_layers
+        return typed(fields, shape, window) or (windowed(shape, window),) * shape.num_layers
 
     return rule
 
@@ -58,8 +58,8 @@ def switched_window(fields: Fields, shape: Shape) -> Layers:
         return (shape.full(),) * shape.num_layers
     window = fields.integer("sliding_window", default=4096)
     first = fields.integer("max_window_layers", default=28, minimum=0)
-    return _typed(fields, shape, window) or tuple(
-        _windowed(shape, window) if index >= first else shape.full() for index in range(shape.num_layers)
+    return typed(fields, shape, window) or tuple(
+        windowed(shape, window) if index >= first else shape.full() for index in range(shape.num_layers)
     )
 
 
@@ -69,8 +69,8 @@ def patterned_window(period: int, default_window: int) -> LayerRule:
     def rule(fields: Fields, shape: Shape) -> Layers:
         window = fields.integer("sliding_window", default=default_window)
         every = fields.integer("sliding_window_pattern", "_sliding_window_pattern", default=period)
-        return _typed(fields, shape, window) or tuple(
-            shape.full() if (index + 1) % every == 0 else _windowed(shape, window) for index in range(shape.num_layers)
+        return typed(fields, shape, window) or tuple(
+            shape.full() if (index + 1) % every == 0 else windowed(shape, window) for index in range(shape.num_layers)
         )
 
     return rule
@@ -84,7 +84,7 @@ def chunked(fields: Fields, shape: Shape) -> Layers:
         int((index + 1) % interval != 0) for index in range(shape.num_layers)
     ]
     near = replace(shape.full(), kind="chunk", window=chunk)
-    return _typed(fields, shape, None, chunk) or tuple(near if on else shape.full() for on in rotary)
+    return typed(fields, shape, None, chunk) or tuple(near if on else shape.full() for on in rotary)
 
 
 def latent(fields: Fields, shape: Shape) -> Layers:
@@ -106,7 +106,7 @@ def two_geometries(fields: Fields, shape: Shape) -> Layers:
     if fields.boolean("attention_k_eq_v"):
         wide_heads = fields.optional_integer("num_global_key_value_heads") or shape.kv_heads
     far = LayerSpec("full", wide_heads, wide, wide)
-    layers = _by_type(fields, kinds, {"full_attention": far, "sliding_attention": _windowed(shape, window)})
+    layers = by_type(fields, kinds, {"full_attention": far, "sliding_attention": windowed(shape, window)})
     shared = fields.integer("num_kv_shared_layers", default=0, minimum=0)
     if shared > shape.num_layers:
         raise InputError(fields.where + "num_kv_shared_layers", shared, f"at most {shape.num_layers}")
@@ -165,30 +165,30 @@ def gated_delta(fields: Fields, shape: Shape) -> Layers:
     kinds = fields.strings("layer_types", shape.num_layers) or [
         "full_attention" if (index + 1) % interval == 0 else "linear_attention" for index in range(shape.num_layers)
     ]
-    return _by_type(fields, kinds, {"full_attention": shape.full(), "linear_attention": state})
+    return by_type(fields, kinds, {"full_attention": shape.full(), "linear_attention": state})
 
 
-def _typed(fields: Fields, shape: Shape, window: int | None, chunk: int | None = None) -> Layers | None:
+def typed(fields: Fields, shape: Shape, window: int | None, chunk: int | None = None) -> Layers | None:
     """Layers as `layer_types` lists them; None when the config has no such list."""
     kinds = fields.strings("layer_types", shape.num_layers)
     if kinds is None:
         return None
     known = {"full_attention": shape.full()}
     if window is not None or "sliding_attention" not in kinds:
-        known["sliding_attention"] = _windowed(shape, window)
+        known["sliding_attention"] = windowed(shape, window)
     if chunk is not None:
         known["chunked_attention"] = replace(shape.full(), kind="chunk", window=chunk)
-    return _by_type(fields, kinds, known)
+    return by_type(fields, kinds, known)
 
 
-def _by_type(fields: Fields, kinds: list[str], known: dict[str, LayerSpec]) -> Layers:
+def by_type(fields: Fields, kinds: list[str], known: dict[str, LayerSpec]) -> Layers:
     strange = sorted(set(kinds) - set(known))
     if strange:
         raise InputError(fields.where + "layer_types", ", ".join(strange)[:60], " or ".join(known))
     return tuple(known[kind] for kind in kinds)
 
 
-def _windowed(shape: Shape, window: int | None) -> LayerSpec:
+def windowed(shape: Shape, window: int | None) -> LayerSpec:
     return shape.full() if window is None else replace(shape.full(), kind="swa", window=window)
 
 
