@@ -81,8 +81,8 @@ def layer_width(spec: ModelSpec, tp: int = 1) -> LayerWidth:
     """The widest moment of the widest layer, from the table of parameters.
 
     Residual stream and normed input, and the outputs of one part's linear layers together: q, k, v and attention
-    output; gate, up and their product; of routed experts the chosen ones, each with its own row. Latent attention expands its
-    latents to full keys and values in prefill; linear-attention and state-space projections count as such.
+    output; gate, up and their product; of routed experts the chosen ones, each with its own row. Latent attention
+    expands its latents to full keys and values in prefill; linear-attention and state-space projections count as such.
     """
     hidden = spec.hidden_size
     chosen = Fields(spec.config).optional_integer(*CHOSEN_NAMES) or 1

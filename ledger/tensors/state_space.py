@@ -74,9 +74,7 @@ def granite_hybrid(spec: ModelSpec) -> Tensors:
         yield from linear(f"{at}shared_mlp.input_linear", 2 * shared, hidden)
         yield from linear(f"{at}shared_mlp.output_linear", hidden, shared)
 
-    return decoder(
-        spec, _attention_layers(fields.boolean("attention_bias")), _mamba2("mamba"), feed_forward, TWO_NORMS
-    )
+    return decoder(spec, _attention_layers(fields.boolean("attention_bias")), _mamba2("mamba"), feed_forward, TWO_NORMS)
 
 
 def zamba(spec: ModelSpec) -> Tensors:
