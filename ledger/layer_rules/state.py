@@ -225,7 +225,7 @@ def griffin(fields: Fields, shape: Shape) -> Layers:
         state_elements=width,
         conv_elements=width * (fields.integer("conv1d_width", default=4) - 1),
         state_heads=shape.heads,
-        state_element_bytes=state_bytes(fields),
+        state_element_bytes=4,  # the model class keeps it in float32 whatever its own dtype
     )
     near = replace(shape.full(), kind="swa", window=fields.integer("attention_window_size", default=2048))
     blocks = fields.strings("block_types", None) or ["recurrent", "recurrent", "attention"]
