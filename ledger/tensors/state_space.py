@@ -218,7 +218,9 @@ def _jamba_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
 def _nemotron_attention(spec: ModelSpec, index: int, at: str) -> Tensors:
     hidden, query, kv = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     for name, rows, columns in (("q", query, hidden), ("k", kv, hidden), ("v", kv, hidden), ("o", hidden, query)):
-        yield from linear(f"{at}mixer.{name}_proj", rows, columns)  # the class has no bias, whatever attention_bias says
+        yield from linear(
+            f"{at}mixer.{name}_proj", rows, columns
+        )  # the class has no bias, whatever attention_bias says
 
 
 def _nemotron_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
