@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from typing import Literal
 
 from ledger import layer_rules as rules
 from ledger.class_defaults import with_defaults
@@ -270,12 +271,12 @@ FAMILIES: dict[str, Family] = {
 class Wrapper:
     """A multimodal config around a text model: its text model_type when the section names none, and who ties the head.
 
-    `tied` is the outer class default; with `either`, a text section that ties its head counts as well.
+    `tied` is the outer class default. `by`: the outer config, either of the two, the text section, or nobody.
     """
 
     text_type: str
     tied: bool = False
-    either: bool = False
+    by: Literal["outer", "either", "text", "nobody"] = "outer"
 
 
 WRAPPERS: dict[str, Wrapper] = {
@@ -285,21 +286,21 @@ WRAPPERS: dict[str, Wrapper] = {
     "gemma3n": Wrapper("gemma3n_text", tied=True),
     "gemma4": Wrapper("gemma4_text", tied=True),
     "gemma4_unified": Wrapper("gemma4_unified_text", tied=True),
-    "glm4v": Wrapper("glm4v_text", either=True),
-    "glm4v_moe": Wrapper("glm4v_moe_text", either=True),
+    "glm4v": Wrapper("glm4v_text", by="either"),
+    "glm4v_moe": Wrapper("glm4v_moe_text", by="either"),
     "idefics3": Wrapper("llama"),
     "internvl": Wrapper("qwen2", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
     "kimi_vl": Wrapper("deepseek_v3"),
-    "llama4": Wrapper("llama4_text"),
-    "llava": Wrapper("llama", either=True),
+    "llama4": Wrapper("llama4_text", by="text"),
+    "llava": Wrapper("llama", by="either"),
     "llava_next": Wrapper("llama"),
-    "llava_onevision": Wrapper("qwen2", either=True),
+    "llava_onevision": Wrapper("qwen2", by="either"),
     "mistral3": Wrapper("mistral", tied=True),
-    "mllama": Wrapper("mllama_text_model"),
+    "mllama": Wrapper("mllama_text_model", by="nobody"),
     "paligemma": Wrapper("gemma", tied=True),
-    "qwen2_vl": Wrapper("qwen2_vl_text", either=True),
-    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", either=True),
+    "qwen2_vl": Wrapper("qwen2_vl_text", by="either"),
+    "qwen2_5_vl": Wrapper("qwen2_5_vl_text", by="either"),
     "qwen3_vl": Wrapper("qwen3_vl_text"),
     "qwen3_vl_moe": Wrapper("qwen3_vl_moe_text"),
     "qwen3_5": Wrapper("qwen3_5_text"),
@@ -332,10 +333,12 @@ def family_of(outer: Fields, plain_attention: bool = False) -> tuple[Family, Fie
 
 def _tied(outer: Fields, wrapper: Wrapper | None, fields: Fields, family: Family) -> bool:
     inner = fields.boolean("tie_word_embeddings", family.tied)
-    if wrapper is None or not any(outer.has(name) for name in TEXT_SECTIONS):
+    if not any(outer.has(name) for name in TEXT_SECTIONS):
+        return inner
+    if wrapper is None:
         return outer.boolean("tie_word_embeddings", inner)
     tied = outer.boolean("tie_word_embeddings", wrapper.tied)
-    return tied or (wrapper.either and inner)
+    return {"outer": tied, "either": tied or inner, "text": inner, "nobody": False}[wrapper.by]
 
 
 def _unknown(fields: Fields, model_type: str) -> InputError:

@@ -81,15 +81,15 @@ def named_pattern(fields: Fields, shape: Shape) -> Layers:
     kinds: list[str] = []
     groups = fields.values.get("attention_types") or [[["global", "local"], -(-shape.num_layers // 2)]]
     for group in groups if isinstance(groups, list) else [None]:
-        names, times = group if isinstance(group, list) and len(group) == 2 else (None, None)
-        usable = isinstance(names, list) and isinstance(times, int) and 0 <= times <= shape.num_layers
-        if not usable or len(kinds) > shape.num_layers or len(names) > shape.num_layers:
-            accepted = f'lists like [["global", "local"], 12] for {shape.num_layers} layers'
-            raise InputError(fields.where + "attention_types", "a list of another form", accepted)
-        kinds += [str(name)[:60] for name in names] * times
+        match group:
+            case [list(names), int(times)] if 0 <= times <= shape.num_layers and len(names) <= shape.num_layers:
+                kinds = [*kinds, *([str(name)[:60] for name in names] * times)][: shape.num_layers]
+            case _:
+                accepted = f'lists like [["global", "local"], 12] for {shape.num_layers} layers'
+                raise InputError(fields.where + "attention_types", "a list of another form", accepted)
     if len(kinds) < shape.num_layers:
         raise InputError(fields.where + "attention_types", f"{len(kinds)} layers", f"{shape.num_layers} layers")
-    return by_type(fields, kinds[: shape.num_layers], {"global": shape.full(), "local": windowed(shape, window)})
+    return by_type(fields, kinds, {"global": shape.full(), "local": windowed(shape, window)})
 
 
 def image_layers(fields: Fields, shape: Shape) -> Layers:

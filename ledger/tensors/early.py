@@ -1,4 +1,4 @@
-"""Decoders with LayerNorm and an MLP without a gate beside those of classic.py: BLOOM, MPT, StarCoder, Phi and others."""
+"""Decoders with LayerNorm and an MLP without a gate beside those of classic.py: BLOOM, MPT, StarCoder, Phi and more."""
 
 from __future__ import annotations
 

@@ -17,10 +17,10 @@ def routed(
     gate: str = "gate",
     shared: str = "",
     shared_name: str = "shared_experts",
-    dense_first: str = "",
+    dense_first: str | int = 0,
     dense_bias: Switch = False,
 ) -> FeedForward:
-    """Routed experts in every layer that `mlp_layer_types` or `dense_first` (a field: how many plain MLPs) leaves.
+    """Routed experts, except in the layers that `mlp_layer_types` or `dense_first` (a count or its field) keep dense.
 
     `shared` names the field with the number of shared experts, each as wide as a routed one and fused into one MLP.
     """
@@ -29,7 +29,9 @@ def routed(
         fields = Fields(spec.config)
         hidden, bias = spec.hidden_size, switched(spec, dense_bias)
         listed = fields.strings("mlp_layer_types", spec.num_layers)
-        first = fields.integer(dense_first, default=0, minimum=0) if dense_first else 0
+        first = dense_first
+        if isinstance(first, str):
+            first = fields.integer(first, default=0, minimum=0)
         sparse = [kind == "sparse" for kind in listed] if listed else [at >= first for at in range(spec.num_layers)]
         shared_count = fields.optional_integer(shared, default=0, minimum=0) or 0 if shared else 0
 
@@ -78,10 +80,10 @@ dots1 = stack(
 deepseek_moe = stack(
     routed(**_SHARED, dense_first="first_k_dense_replace"), qkv="attention_bias", out="attention_bias"
 )  # DeepSeek-MoE 16B: before latent attention
-solar_open = stack(routed(**_SHARED), qkv="attention_bias", out="attention_bias")
+solar_open = stack(routed(**_SHARED), qkv="attention_bias")
 exaone_moe = stack(routed(shared="num_shared_experts", dense_first="first_k_dense_replace"), qk_norm="head")
 hy_v3 = stack(
-    routed(shared="num_shared_experts", dense_first="num_dense_layers"),
+    routed(shared="num_shared_experts", dense_first=1, dense_bias="mlp_bias"),
     qkv="attention_bias", out="attention_bias", qk_norm="head",
 )  # fmt: skip
 mellum = stack(routed(), qkv="attention_bias", out="attention_bias", qk_norm="head")
