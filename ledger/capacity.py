@@ -26,6 +26,7 @@ from ledger.kv_cache import LayerGroups, formula, layer_groups, layer_state_byte
 from ledger.memory import Account, MemoryLedger
 from ledger.model_spec import ModelSpec
 from ledger.partition import MAX_RANKS, stages
+from ledger.vision import vision_label, vision_parameter_count
 from ledger.weight_formats import (
     AS_STORED,
     FormattedGroups,
@@ -53,6 +54,7 @@ __all__ = [
 
 MAX_SEQUENCES = 10**9
 MAX_TOKENS = 10**9
+VISION_ELEMENT_BYTES = 2  # towers stay 16-bit, in quantized checkpoints too
 DEVICES = ("cuda", "cpu")
 SURFACE_KV_DTYPES = ("bf16", "int8", "int4")
 
@@ -63,6 +65,7 @@ class Stage:
 
     index: int
     weight_bytes: int
+    vision_bytes: int
     groups: LayerGroups
     state_bytes: int
 
@@ -145,7 +148,8 @@ class Deployment:
         for index, place in enumerate(stages(self.spec.num_layers, self.pp)):
             layers = self.spec.layers[place.start : place.stop]
             state = sum(layer_state_bytes(layer, self.tp) for layer in layers)
-            found.append(Stage(index, held[index].total_bytes, layer_groups(layers), state))
+            vision = VISION_ELEMENT_BYTES * (vision_parameter_count(self.spec) or 0) if index == 0 else 0
+            found.append(Stage(index, held[index].total_bytes, vision, layer_groups(layers), state))
         return tuple(found)
 
     @cached_property
@@ -184,8 +188,8 @@ class SurfacePoint:
 
 
 def deployment_ledger(d: Deployment) -> MemoryLedger:
-    """The accounts of the rank that is fullest: weights, kv_cache, state (where there is any), activations,
-    device_context, workspace, graph_pool, and communicator with several ranks.
+    """The accounts of the rank that is fullest: weights, vision_weights and state where there are any, kv_cache,
+    activations, device_context, workspace, graph_pool, and communicator with several ranks.
 
     InputError for a family without a table of parameters.
     """
@@ -196,6 +200,9 @@ def deployment_ledger(d: Deployment) -> MemoryLedger:
         Account("weights", stage.weight_bytes, _weights_how(d, stage)),
         Account("kv_cache", kv, _kv_how(d, stage)),
     ]
+    if stage.vision_bytes:
+        how = f"vision (and audio) part, 16 bit, whole on every rank of the first stage: {stage.vision_bytes:,} B"
+        accounts.insert(1, Account("vision_weights", stage.vision_bytes, how))
     if stage.state_bytes:
         size = stage.state_bytes * d.concurrency
         how = f"{stage.state_bytes:,} B of recurrent state x {d.concurrency:,} sequences = {size:,} B"
@@ -291,6 +298,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
     if measured_bytes is not None:
         positive("measured_bytes", measured_bytes, 10**18)
     ledger, weights = deployment_ledger(d), weights_report(d.spec, d.weights, d.tp, d.pp, groups=d.groups)
+    vision = vision_parameter_count(d.spec)
     return {
         "model": d.spec.name,
         **ledger.to_json(),
@@ -302,7 +310,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
         "max_seq_len_by_memory": max_seq_len_by_memory(d),
         "measured_bytes": measured_bytes,
         "unexplained_bytes": None if measured_bytes is None else ledger.unexplained_bytes(measured_bytes),
-        "params_total": weights["params_text"],
+        "params_total": None if vision is None else weights["params_text"] + vision,
         "params_text": weights["params_text"],
         "params_active": weights["params_active"],
         "weights": weights,
@@ -322,7 +330,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
         "tp": d.tp,
         "pp": d.pp,
         "block_size": d.block_size,
-        "warnings": length_warnings(d.spec, d.seq_len),
+        "warnings": [*length_warnings(d.spec, d.seq_len), *filter(None, [vision_label(d.spec)])],
         "provenance": "estimated",
     }
 
@@ -362,7 +370,11 @@ def _fits(d: Deployment, seq_len: int, concurrency: int) -> bool | None:
 
 
 def _fullest(d: Deployment) -> Stage:
-    return max(d.stages, key=lambda stage: stage.weight_bytes + _sequence(d, stage, d.seq_len) * d.concurrency)
+    return max(d.stages, key=lambda stage: _held(d, stage))
+
+
+def _held(d: Deployment, stage: Stage) -> int:
+    return stage.weight_bytes + stage.vision_bytes + _sequence(d, stage, d.seq_len) * d.concurrency
 
 
 def _sequence(d: Deployment, stage: Stage, seq_len: int) -> int:
@@ -372,7 +384,8 @@ def _sequence(d: Deployment, stage: Stage, seq_len: int) -> int:
 
 def _fixed(d: Deployment, stage: Stage, peak: Buffer) -> dict[str, int]:
     """Bytes of the accounts that do not grow with the sequences."""
-    return {"weights": stage.weight_bytes, peak.name: peak.bytes} | {item.name: item.bytes for item in d.others}
+    fixed = {"weights": stage.weight_bytes, "vision_weights": stage.vision_bytes, peak.name: peak.bytes}
+    return fixed | {item.name: item.bytes for item in d.others}
 
 
 def _usable(d: Deployment, capacity: int, fixed: dict[str, int]) -> int:

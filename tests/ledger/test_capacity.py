@@ -148,6 +148,15 @@ def test_accounts_of_a_hybrid_keep_the_state_apart():
     assert ledger.account("state").bytes == 3 * state_bytes_per_sequence(spec)
 
 
+def test_a_vision_tower_is_counted_apart_and_in_the_total(shared_dir):
+    d = Deployment(load_model_spec(shared_dir / "data/configs/Qwen3-VL-8B-Instruct.json"), "w4a16", capacity_bytes=H100)
+    report = ledger_report(d)
+    towers = deployment_ledger(d).account("vision_weights").bytes
+    assert towers == 2 * (report["params_total"] - report["params_text"]) > 10**9
+    text = deployment_ledger(Deployment(LLAMA, capacity_bytes=H100))
+    assert "vision_weights" not in [account.name for account in text.accounts]
+
+
 def test_weights_that_do_not_fit_leave_no_room():
     d = Deployment(load_model_spec("llama-3.1-70b"), capacity_bytes=24 * GIB)
     assert (fits(d), max_concurrency(d), max_seq_len(d), kv_room_bytes(d)) == (False, 0, 0, 0)
