@@ -258,6 +258,13 @@ def test_the_report_keeps_its_keys_and_says_what_is_unexplained():
     assert report["params_total"] == 8_030_261_248
 
 
+def test_the_report_warns_of_what_engines_would_not_run():
+    report = ledger_report(Deployment(LLAMA, capacity_bytes=24 * GIB, concurrency=300, tp=3))
+    assert any("do not divide 32 query heads" in warning for warning in report["warnings"])
+    assert any("256 sequences" in warning for warning in report["warnings"])
+    assert ledger_report(Deployment(LLAMA, capacity_bytes=24 * GIB))["warnings"] == []
+
+
 @pytest.mark.parametrize(
     "bad",
     [
