@@ -16,7 +16,7 @@ STATED_IN_A_FLAT_CONFIG = ("hidden_size", "intermediate_size", "num_hidden_layer
 
 @cache
 def class_defaults() -> dict[str, dict[str, object]]:
-    """Defaults (integers, booleans, pairs of integers) by model_type; a default of None is not listed."""
+    """Defaults (numbers, switches, dtypes, pairs of numbers) by model_type; a default of None is not listed."""
     return tomllib.loads(files("ledger").joinpath("class_defaults.toml").read_text(encoding="utf-8"))
 
 

@@ -14,7 +14,17 @@ from ledger import layer_rules as rules
 from ledger.class_defaults import with_defaults
 from ledger.errors import InputError
 from ledger.fields import Fields
-from ledger.spellings import Prepare, as_written, chained, dbrx_fields, derived_heads, mpt_fields, renamed, uniform
+from ledger.spellings import (
+    Prepare,
+    as_written,
+    chained,
+    dbrx_fields,
+    derived_heads,
+    mpt_fields,
+    preferred,
+    renamed,
+    uniform,
+)
 from ledger.window_rules import (
     image_layers,
     late_window,
@@ -26,6 +36,9 @@ from ledger.window_rules import (
 )
 
 TEXT_SECTIONS = ("text_config", "llm_config", "language_config")
+LAYER_COUNTS = ("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+HEAD_COUNTS = ("num_attention_heads", "n_head", "num_heads", "n_heads")
+LISTS_OF_LAYERS = ("layers_block_type", "layer_types")
 
 
 @dataclass(frozen=True)
@@ -39,9 +52,25 @@ class Family:
     inner_name: str = "intermediate_size"
     inner_factor: int | None = None  # MLP width = factor x hidden when the config does not say
     label: str = ""
+    attention_free: bool = False  # no attention heads at all
+
+    def num_layers(self, fields: Fields) -> int:
+        """Number of layers: `num_hidden_layers` or its other names; else as many as the config lists one by one."""
+        if not any(map(fields.has, LAYER_COUNTS)):
+            for name in LISTS_OF_LAYERS:
+                if fields.has(name):
+                    return len(fields.strings(name, None) or ())
+            return len(fields.text("hybrid_override_pattern")) or fields.integer(*LAYER_COUNTS)
+        return fields.integer(*LAYER_COUNTS)
+
+    def heads(self, fields: Fields) -> int:
+        """Number of query heads; 0 in a family without attention."""
+        return 0 if self.attention_free else fields.integer(*HEAD_COUNTS)
 
     def head_dim(self, fields: Fields, hidden: int, heads: int) -> int:
         """`head_dim` when the config has it, else the class default, else hidden / heads (which has to divide)."""
+        if self.attention_free:
+            return 0
         given = fields.optional_integer("head_dim", "attention_head_dim", "kv_channels")
         if given is not None:
             return given
@@ -51,6 +80,8 @@ class Family:
 
     def kv_heads(self, fields: Fields, heads: int) -> int:
         """KV heads: the config's, else the class default, else one a query head. InputError above the query heads."""
+        if self.attention_free:
+            return 0
         if self.multi_query and not fields.boolean("new_decoder_architecture"):
             return 1 if fields.boolean("multi_query", True) else heads
         found = fields.optional_integer("num_key_value_heads", "num_kv_heads", "n_head_kv") or heads
@@ -65,7 +96,17 @@ class Family:
 
 
 _GPT = Family(inner_name="n_inner", inner_factor=4)
-_MLA = Family(rules.latent)
+_MLA = Family(rules.latent())
+_DSA = Family(rules.latent_with_index)
+_MAMBA1 = Family(rules.every_layer_mamba1, attention_free=True, inner_factor=2)
+_MINIMAX = Family(rules.lightning)
+_KIMI_NAMES = renamed(
+    num_experts="n_routed_experts",
+    num_local_experts="n_routed_experts",
+    num_shared_experts="n_shared_experts",
+    num_experts_per_token="num_experts_per_tok",
+    model_max_length="max_position_embeddings",
+)
 _DELTA = Family(rules.gated_delta)
 _SLIDING = Family(rules.one_window(None))
 _QWEN = Family(rules.switched_window)
@@ -87,7 +128,7 @@ FAMILIES: dict[str, Family] = {
     "qwen3_vl_moe_text": Family(),
     "qwen3_next": _DELTA,
     "qwen3_5_text": _DELTA,
-    "qwen3_5_moe_text": _DELTA,
+    "qwen3_5_moe_text": replace(_DELTA, inner_name="shared_expert_intermediate_size"),
     "mimo": _QWEN,
     "phi": Family(),
     "phi3": _SLIDING,
@@ -169,8 +210,48 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v2": _MLA,
     "deepseek_v3": _MLA,
     "kimi_k2": _MLA,
+    "glm4_moe_lite": _MLA,
+    "minicpm3": _MLA,
+    "youtu": _MLA,
+    "youtu_llm": replace(_MLA, tied=True),
+    "sarvam_mla": Family(
+        rules.latent(), prepare=renamed(num_experts="n_routed_experts", num_shared_experts="n_shared_experts")
+    ),
+    "axk1": _MLA,
+    "longcat_flash": Family(
+        rules.latent(attentions=2),
+        prepare=preferred(num_layers="num_hidden_layers", moe_topk="num_experts_per_tok"),
+        inner_name="ffn_hidden_size",
+    ),
+    "deepseek_v32": _DSA,
+    "glm_moe_dsa": _DSA,
+    "deepseek_v4": Family(rules.compressed, inner_name="moe_intermediate_size"),
+    "kimi_linear": Family(rules.kimi_linear, prepare=_KIMI_NAMES),
+    "bailing_hybrid": Family(rules.ling_hybrid, prepare=_KIMI_NAMES),
     "jamba": Family(rules.jamba),
-    "nemotron_h": Family(rules.pattern_string),
+    "nemotron_h": Family(
+        rules.pattern_string,
+        prepare=preferred(mamba_n_groups="n_groups", mamba_d_conv="conv_kernel", mamba_conv_bias="use_conv_bias"),
+    ),
+    "granitemoehybrid": Family(rules.mamba2_or_attention),
+    "bamba": Family(rules.mamba2_or_attention),
+    "falcon_h1": Family(rules.beside_mamba),
+    "zamba": Family(rules.shared_attention_beside_mamba1),
+    "zamba2": Family(rules.shared_attention_beside_mamba2, inner_factor=4),
+    "mamba": _MAMBA1,
+    "falcon_mamba": _MAMBA1,
+    "mamba2": Family(rules.every_layer_mamba2, attention_free=True, inner_factor=2),
+    "minimax": _MINIMAX,
+    "minimax_text_01": _MINIMAX,
+    "minimax_m1": _MINIMAX,
+    "recurrent_gemma": Family(rules.griffin),
+    "lfm2": Family(
+        rules.conv_or_attention,
+        prepare=preferred(block_ff_dim="intermediate_size", tie_embedding="tie_word_embeddings"),
+    ),
+    "lfm2_moe": Family(rules.conv_or_attention, prepare=preferred(tie_embedding="tie_word_embeddings")),
+    "olmo_hybrid": Family(rules.delta_at_ends),
+    "mimo_v2_flash": Family(rules.wider_windows),
     "falcon": Family(multi_query=True, inner_name="ffn_hidden_size", inner_factor=4),
     "gpt2": _GPT,
     "gptj": _GPT,
@@ -209,6 +290,8 @@ WRAPPERS: dict[str, Wrapper] = {
     "glm4v_moe": Wrapper("glm4v_moe_text", by="either"),
     "idefics3": Wrapper("llama"),
     "internvl": Wrapper("qwen2", tied=True),
+    "kimi_k25": Wrapper("deepseek_v3", tied=True),
+    "kimi_vl": Wrapper("deepseek_v3"),
     "llama4": Wrapper("llama4_text", by="text"),
     "llava": Wrapper("llama", by="either"),
     "llava_next": Wrapper("llama"),

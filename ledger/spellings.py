@@ -25,6 +25,16 @@ def renamed(**names: str) -> Prepare:
     return prepare
 
 
+def preferred(**names: str) -> Prepare:
+    """Copies each field to its common name, over what is there: the class reads the other name first."""
+
+    def prepare(fields: Fields) -> Mapping[str, object]:
+        found = {common: fields.values[name] for name, common in names.items() if name in fields.values}
+        return {**fields.values, **found}
+
+    return prepare
+
+
 def uniform(*names: str) -> Prepare:
     """A list with one equal value a layer becomes that value. InputError when the layers differ."""
 

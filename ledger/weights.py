@@ -17,11 +17,13 @@ from ledger.tensors import TABLES
 # The first pattern that a parameter's name matches decides its part.
 PARTS = {
     "head": re.compile(r"^lm_head"),
-    "embedding": re.compile(r"embed|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
+    "embedding": re.compile(r"embed(?!ding_norm)|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
     "norms": re.compile(r"norm|\bln_"),
     "experts": re.compile(r"\bexperts\."),
-    "attention": re.compile(r"attention|self_attn|\battn\.|mixer\.[qkvo]_proj"),
-    "state": re.compile(r"mamba|linear_attn|mixer\.(dt_bias|A_log|D$|conv1d|in_proj|out_proj)"),
+    "attention": re.compile(r"attention|self_attn|\battn\.|(mixer|temporal_block)\.[qkvo]_proj"),
+    "state": re.compile(
+        r"mamba|linear_attn|temporal_block|\bconv\.|mixer\.(dt_bias|A_log|D$|conv1d|(in|x|dt|out)_proj)"
+    ),
     "mlp": re.compile(""),
 }
 CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")
@@ -54,14 +56,14 @@ def parts(spec: ModelSpec) -> dict[str, int]:
     """Parameters by part, in the order of PARTS. The parts add up to parameter_count."""
     found = dict.fromkeys(PARTS, 0)
     for name, shape in parameter_shapes(spec).items():
-        found[_part_of(name)] += prod(shape)
+        found[part_of(name)] += prod(shape)
     return found
 
 
 def active_parameter_count(spec: ModelSpec) -> int:
     """Parameters that one token uses: of the routed experts only the chosen ones; embeddings in full."""
     shapes = parameter_shapes(spec)
-    routed = {name: shape for name, shape in shapes.items() if _part_of(name) == "experts"}
+    routed = {name: shape for name, shape in shapes.items() if part_of(name) == "experts"}
     idle = 0
     for shape in routed.values():
         chosen = Fields(spec.config).integer(*CHOSEN_NAMES)
@@ -80,5 +82,6 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
     return f"{terms} = {count:,} parameters{tied} x {unit} = {count * element_bytes:,} B"
 
 
-def _part_of(name: str) -> str:
+def part_of(name: str) -> str:
+    """The part (a key of PARTS) that a parameter belongs to, by its name."""
     return next(part for part, pattern in PARTS.items() if pattern.search(name))
