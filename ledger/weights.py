@@ -19,7 +19,7 @@ PARTS = {
     "head": re.compile(r"^lm_head"),
     "embedding": re.compile(r"embed(?!ding_norm)|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
     "norms": re.compile(r"norm|\bln_"),
-    "experts": re.compile(r"\bexperts\."),
+    "experts": re.compile(r"\bexperts\.(?!router|bias)|\bmlp\.(input|output)_linear"),
     "attention": re.compile(r"attention|self_attn|\battn\.|(mixer|temporal_block)\.[qkvo]_proj"),
     "state": re.compile(
         r"mamba|linear_attn|temporal_block|\bconv\.|mixer\.(dt_bias|A_log|D$|conv1d|(in|x|dt|out)_proj)"
@@ -65,12 +65,17 @@ def active_parameter_count(spec: ModelSpec) -> int:
     shapes = parameter_shapes(spec)
     routed = {name: shape for name, shape in shapes.items() if part_of(name) == "experts"}
     idle = 0
-    for shape in routed.values():
-        chosen = Fields(spec.config).integer(*CHOSEN_NAMES)
-        if chosen > shape[0]:
-            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {shape[0]} experts")
-        idle += prod(shape) // shape[0] * (shape[0] - chosen)
+    for name, shape in routed.items():
+        chosen, count = Fields(spec.config).integer(*CHOSEN_NAMES), _experts_in(spec, name, shape)
+        if chosen > count:
+            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {count} experts")
+        idle += prod(shape) // count * (count - chosen)
     return sum(prod(shape) for shape in shapes.values()) - idle
+
+
+def _experts_in(spec: ModelSpec, name: str, shape: tuple[int, ...]) -> int:
+    """Experts stacked in one parameter: its first axis, but DBRX has them one below the other along the rows."""
+    return Fields(spec.config).integer("num_local_experts") if ".experts.mlp." in name else shape[0]
 
 
 def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
