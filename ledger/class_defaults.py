@@ -1,4 +1,4 @@
-"""What a config.json may leave out: the class defaults of each model_type (class_defaults*.toml). Facts only.
+"""What a config.json may leave out: the class defaults of each model_type (class_defaults.toml). Facts only.
 
 A section nested in a multimodal config is usually saved as its difference from the class, so that everything may be
 missing. A flat config has to state the sizes that make the model what it is: filling those in would be a guess.
@@ -16,11 +16,8 @@ STATED_IN_A_FLAT_CONFIG = ("hidden_size", "intermediate_size", "num_hidden_layer
 
 @cache
 def class_defaults() -> dict[str, dict[str, object]]:
-    """Defaults (integers, booleans, pairs of integers, a dtype) by model_type; a default of None is not listed."""
-    found: dict[str, dict[str, object]] = {}
-    for name in ("class_defaults.toml", "class_defaults_hybrid.toml"):
-        found |= tomllib.loads(files("ledger").joinpath(name).read_text(encoding="utf-8"))
-    return found
+    """Defaults (numbers, switches, dtypes, pairs of numbers) by model_type; a default of None is not listed."""
+    return tomllib.loads(files("ledger").joinpath("class_defaults.toml").read_text(encoding="utf-8"))
 
 
 def with_defaults(model_type: str, values: Mapping[str, object], nested: bool) -> dict[str, object]:

@@ -12,8 +12,12 @@ ALIASES = {"embedded": "smollm2-135m", "smollm2-135m-instruct": "smollm2-135m"}
 
 @cache
 def presets() -> dict[str, dict[str, Any]]:
-    """Every preset: name -> the fields of its config.json."""
-    return tomllib.loads(files("ledger").joinpath("presets.toml").read_text(encoding="utf-8"))
+    """Every preset: name -> the fields of its config.json. TOML has no null: the file says "null" where it matters."""
+    found = tomllib.loads(files("ledger").joinpath("presets.toml").read_text(encoding="utf-8"))
+    return {
+        name: {field: None if value == "null" else value for field, value in config.items()}
+        for name, config in found.items()
+    }
 
 
 def preset_config(name: str) -> tuple[str, dict[str, object]] | None:

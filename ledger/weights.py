@@ -20,7 +20,7 @@ PARTS = {
     "head": re.compile(r"^lm_head"),
     "embedding": re.compile(r"embed(?!ding_norm)|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
     "norms": re.compile(r"norm|\bln_"),
-    "experts": re.compile(r"\bexperts\."),
+    "experts": re.compile(r"\bexperts\.(?!router|bias)|\bmlp\.(input|output)_linear"),
     "attention": re.compile(r"attention|self_attn|\battn\.|(mixer|temporal_block)\.[qkvo]_proj"),
     "state": re.compile(
         r"mamba|linear_attn|temporal_block|\bconv\.|mixer\.(dt_bias|A_log|D$|conv1d|(in|x|dt|out)_proj)"
@@ -111,10 +111,15 @@ def idle_elements(spec: ModelSpec, group: TensorGroup) -> int:
     """Elements of a group that one token does not use: those of the experts that were not chosen."""
     if group.part != "experts":
         return 0
-    chosen, held = Fields(spec.config).integer(*CHOSEN_NAMES), group.shape[0]
+    chosen, held = Fields(spec.config).integer(*CHOSEN_NAMES), _experts_in(spec, group.name, group.shape)
     if chosen > held:
         raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {held} experts")
     return group.elements // held * (held - chosen)
+
+
+def _experts_in(spec: ModelSpec, name: str, shape: tuple[int, ...]) -> int:
+    """Experts stacked in one parameter: its first axis, but DBRX has them one below the other along the rows."""
+    return Fields(spec.config).integer("num_local_experts") if ".experts.mlp." in name else shape[0]
 
 
 def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
