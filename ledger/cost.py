@@ -137,7 +137,7 @@ LEVERS: dict[str, Lever] = {
     lever.name: lever
     for lever in (
         Lever(
-            "prefix_cache", "share of input tokens whose KV is in the prefix cache: their prefill is skipped",
+            "prefix_cache", "share of input tokens found in the prefix cache: no prefill, KV still counted",
             "a share from 0 to below 1", _traffic(cached_share=lambda _traffic, value: value),
         ),
         Lever(

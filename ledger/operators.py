@@ -29,6 +29,8 @@ LOGIT_BYTES = 4  # logits are float32
 _LAYER = re.compile(r"\.\d+\.")
 _TABLE = re.compile(r"embed|wte|wpe")
 _NORM = re.compile(PARTS["norms"].pattern)
+# Tensors of two axes that are added or scaled with, not multiplied as matrices.
+_VECTOR = re.compile(r"norm|bias|A_log|position|sinks")
 _HEAD_NORM = {"q_norm": "num_heads", "k_norm": "num_kv_heads"}
 _ROUTER = re.compile(r"router|\bgate$|shared_expert_gate")
 # Tensor parallelism cuts these along their input and sums the results; all others along their output.
@@ -131,16 +133,19 @@ class StepCosts:
         part = part_of(name)
         held, of = rank_share(name, part, self.spec, self.tp)
         found = _Matrix(_short(name), part, shape, stored, count, held / of)
-        if len(shape) == 3 and shape[1] == 1:
-            self.convolutions.append(found)
-        elif len(shape) == 3 and part == "experts":
-            self.matrices.append(found)
-        elif _NORM.search(name) or len(shape) == 1 or not name.endswith(".weight"):
-            self.vectors.append(found)
-        elif _TABLE.search(name):
+        last = found.name.rsplit(".", 1)[-1]
+        if "conv" in last and len(shape) > 1:
+            self.convolutions.append(replace(found, shape=(shape[0], 1, shape[-1])))
+        elif len(shape) == 2 and _TABLE.search(last) and not _NORM.search(last):
             self.tables.append(replace(found, part="embedding"))
+        elif len(shape) == 1 or _VECTOR.search(last):
+            self.vectors.append(found)
+        elif part == "experts":
+            # DBRX has its experts one below the other along the rows.
+            experts = shape[0] if len(shape) == 3 else Fields(self.spec.config).integer("num_local_experts")
+            self.matrices.append(replace(found, shape=(experts, prod(shape[:-1]) // experts, shape[-1])))
         else:
-            self.matrices.append(found)
+            self.matrices.append(replace(found, shape=(prod(shape[:-1]), shape[-1])))
 
     def operators(
         self, phase: str, batch: int, seq_len: int, *, kv_dtype: str | None = "bf16", kv_group_size: int | None = None
