@@ -225,11 +225,12 @@ class StepCosts:
         """Attention and recurrent states, identical layers together."""
         delta = any("linear_attn" in matrix.name for matrix in self.matrices)
         counted: Counter[Mixing] = Counter()
-        for layer, source in zip(self.spec.layers, sources(self.spec.layers), strict=True):
+        kinds = Counter(zip(self.spec.layers, sources(self.spec.layers), strict=True))
+        for (layer, source), count in kinds.items():
             if source is not None:
-                counted[attention(self.spec, source, step, writes=layer.keeps_kv)] += 1
+                counted[attention(self.spec, source, step, writes=layer.keeps_kv)] += count
             if layer.state_elements:
-                counted[recurrence(layer, step, delta_rule=delta)] += 1
+                counted[recurrence(layer, step, delta_rule=delta)] += count
         for cost, count in counted.items():
             part = "state" if cost.name == "state scan" else "attention"
             yield Operator(
