@@ -32,6 +32,7 @@ _NORM = re.compile(PARTS["norms"].pattern)
 # Tensors of two axes that are added or scaled with, not multiplied as matrices.
 _VECTOR = re.compile(r"norm|bias|A_log|position|sinks")
 _HEAD_NORM = {"q_norm": "num_heads", "k_norm": "num_kv_heads"}
+_DELTA_RULE = re.compile(r"linear_attn|forget_gate")
 _ROUTER = re.compile(r"router|\bgate$|shared_expert_gate")
 # Tensor parallelism cuts these along their input and sums the results; all others along their output.
 _SUMMED = re.compile(r"o_proj|out_proj|\bdense$|down_proj|fc_out|fc2|4h_to_h|\bc_proj")
@@ -223,13 +224,13 @@ class StepCosts:
 
     def _mixing(self, step: Step) -> Iterable[Operator]:
         """Attention and recurrent states, identical layers together."""
-        delta = any("linear_attn" in matrix.name for matrix in self.matrices)
+        delta = any(_DELTA_RULE.search(tensor.name) for tensor in (*self.matrices, *self.vectors))
         counted: Counter[Mixing] = Counter()
         kinds = Counter(zip(self.spec.layers, sources(self.spec.layers), strict=True))
         for (layer, source), count in kinds.items():
             if source is not None:
                 counted[attention(self.spec, source, step, writes=layer.keeps_kv)] += count
-            if layer.state_elements:
+            if layer.state_elements or layer.conv_elements:
                 counted[recurrence(layer, step, delta_rule=delta)] += count
         for cost, count in counted.items():
             part = "state" if cost.name == "state scan" else "attention"

@@ -218,6 +218,15 @@ def test_a_recurrent_state_costs_the_same_at_any_length(shared_dir: Path) -> Non
         assert total(short, "flops", part="state") == total(long, "flops", part="state")
 
 
+@pytest.mark.parametrize(("name", "operations"), [("Jamba-v0.1", 5), ("Qwen3.5-27B", 7)])
+def test_a_scan_is_a_few_operations_an_element_of_state(name: str, operations: int, shared_dir: Path) -> None:
+    spec = config(shared_dir, name)
+    elements = sum(layer.state_elements for layer in spec.layers)
+    for phase, tokens in (("decode", 3), ("prefill", 3 * 50)):
+        scan = next(item for item in operators(spec, phase, 3, 50) if item.name == "state scan")
+        assert scan.flops == operations * elements * tokens
+
+
 def test_a_layer_that_shares_a_cache_reads_it_and_writes_nothing(shared_dir: Path) -> None:
     spec = config(shared_dir, "gemma-4-E4B")
     found = operators(spec, "decode", 1, 20_000)
