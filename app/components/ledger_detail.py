@@ -1,0 +1,196 @@
+"""The lower sections of the Ledger page: formulas with numbers put in, tables, trap, and taking the result away."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pandas as pd
+import streamlit as st
+
+from app.components.section import escape, section_head
+from app.navigation import roofline_page, workbench_page
+from app.state import badge, language, t
+from experiments.ledger_view import KvTerm, LedgerView, ledger_rows
+from experiments.report.words import MISSING
+from ledger.capacity import Deployment
+
+GIB, MIB = 2**30, 2**20
+
+
+def gib(size: float | None) -> str:
+    """Bytes as GiB with two decimals; a dash for none."""
+    return MISSING if size is None else f"{size / GIB:,.2f}"
+
+
+def mib(size: float | None) -> str:
+    """Bytes as MiB, whole from 100 up; a dash for none."""
+    return MISSING if size is None else f"{size / MIB:,.0f}" if size >= 100 * MIB else f"{size / MIB:,.2f}"
+
+
+def formulas(d: Deployment, view: LedgerView) -> None:
+    """Every step with the numbers of the chosen deployment."""
+    st.markdown(f"## {t('ledger.formulas')} {badge('computed')}")
+    st.caption(t("ledger.formulas_caption"))
+    for name, text in _steps(d, view):
+        st.markdown(f"**{name}**  \n{escape(text)}")
+
+
+def _steps(d: Deployment, view: LedgerView) -> list[tuple[str, str]]:
+    chosen = view.chosen
+    sequence, state = chosen.bytes_per_sequence, chosen.state_bytes_per_sequence
+    steps = [(t("ledger.step_token"), _token_text(view.kv_terms))]
+    kept = " + ".join(t("ledger.kept", bytes=f"{term.bytes:,}", tokens=f"{term.kept:,}") for term in view.kv_terms)
+    if view.kv_terms:
+        text = t("ledger.step_sequence_text", terms=kept, bytes=f"{sequence:,}", gib=gib(sequence))
+        steps.append((t("ledger.step_sequence"), text))
+    if state:
+        text = t("ledger.step_state_text", bytes=f"{state:,}", mib=mib(state))
+        steps.append((t("ledger.step_state"), text))
+    each = {"count": f"{d.concurrency:,}", "each": f"{sequence + state:,}"}
+    steps.append((t("ledger.step_batch"), t("ledger.step_batch_text", **each, gib=gib(d.concurrency * (sequence + state)))))
+    if view.weights is not None:
+        text = t("ledger.step_weights_text", how=view.weights["how"], gib=gib(view.weights["total_bytes"]))
+        steps.append((t("ledger.step_weights"), text))
+    if view.kv_room_bytes is not None:
+        steps.append((t("ledger.step_room"), _room_text(view)))
+        room, each_mib = mib(view.kv_room_bytes), mib(sequence + state)
+        numbers = {"room": room, "each": each_mib, "count": f"{chosen.max_concurrency or 0:,}"}
+        steps.append((t("ledger.step_max"), t("ledger.step_max_text", **numbers)))
+    return steps
+
+
+def _token_text(terms: tuple[KvTerm, ...]) -> str:
+    if not terms:
+        return t("ledger.no_kv")
+    total = f"{sum(term.bytes for term in terms):,}"
+    return t("ledger.step_token_text", terms=" + ".join(_term(term, len(terms) > 1) for term in terms), bytes=total)
+
+
+def _term(term: KvTerm, named: bool) -> str:
+    """One kind of layer: 32 layers x 2 x 8 KV heads x 128 x 2 B; only its bytes where it keeps more than that."""
+    layers = t("ledger.layers_of", count=term.layers, kind=t(f"kind.{term.kind}")) if named else term.layers_text(t)
+    numbers = {"heads": term.heads, "k": term.k_dim, "v": term.v_dim, "latent": term.latent, "each": f"{term.element_bytes:g}"}
+    return t(f"ledger.term_{term.form}", layers=layers, bytes=f"{term.layer_bytes:,}", **numbers)
+
+
+def _room_text(view: LedgerView) -> str:
+    parts = [account for account in view.chosen.ledger.accounts if account.name not in ("kv_cache", "state")]
+    minus = " − ".join(mib(account.bytes) for account in parts)
+    numbers = {"usable": mib(view.usable_bytes), "minus": minus, "room": mib(view.kv_room_bytes), "gib": gib(view.kv_room_bytes)}
+    return t("ledger.step_room_text", **numbers)
+
+
+def concurrency(d: Deployment, view: LedgerView) -> None:
+    """How many sequences each precision holds, and how many if scales took no room."""
+    top = max([1, *(item.max_concurrency or 0 for item in view.precisions)])
+    rows = [
+        {
+            t("ledger.kv_label"): item.kv_dtype.upper(),
+            t("ledger.bits"): item.bits_text,
+            t("ledger.mib_a_sequence"): mib(item.bytes_per_sequence),
+            t("ledger.max_concurrency"): item.max_concurrency,
+            t("ledger.without_scales"): MISSING if item.without_scales is None else f"{item.without_scales:,}",
+        }
+        for item in view.precisions
+    ]
+    frame = pd.DataFrame(rows)
+    title = f"{t('ledger.max_title', tokens=f'{d.seq_len:,}')} {badge('computed')}"
+    section_head(title, t("ledger.max_caption"), frame, "concurrency")
+    column = st.column_config.ProgressColumn(t("ledger.max_concurrency"), min_value=0, max_value=top, format="%d")
+    st.dataframe(frame, hide_index=True, column_config={t("ledger.max_concurrency"): column})
+    if view.max_seq_len is not None:
+        st.caption(t("ledger.max_length", count=f"{d.concurrency:,}", tokens=f"{view.max_seq_len:,}"))
+
+
+def trap(d: Deployment, view: LedgerView) -> None:
+    """Why half the bits are not twice the sequences, with a way to measure what it costs."""
+    st.markdown(f"## {t('ledger.trap')}")
+    st.markdown(t("ledger.trap_scales"))
+    st.markdown(t("ledger.trap_rest"))
+    if view.bounded_layers:
+        st.markdown(t("ledger.trap_windows"))
+    st.markdown(t("ledger.trap_pages", block=d.block_size, most=d.block_size - 1))
+    address = {"variable": "kv_layout", "lang": language()}
+    st.page_link(workbench_page(), label=t("ledger.to_workbench"), icon=":material/science:", query_params=address)
+
+
+def weights(view: LedgerView) -> None:
+    """Weights by part: how many parameters, in what they are stored, and what stays 16-bit."""
+    report = view.weights
+    if report is None:
+        return
+    with st.container(border=True):
+        rows = [
+            {
+                t("ledger.part"): t(f"part.{row['part']}"),
+                t("ledger.parameters"): f"{row['parameters']:,}",
+                t("ledger.column_part_gib"): gib(row["bytes"]),
+                t("ledger.column_16bit_gib"): gib(row["bytes_16bit"]),
+            }
+            for row in report["parts"]
+        ]
+        total = {
+            t("ledger.part"): t("ledger.total"),
+            t("ledger.parameters"): f"{report['params_text']:,}",
+            t("ledger.column_part_gib"): gib(report["total_bytes"]),
+            t("ledger.column_16bit_gib"): gib(report["bytes_16bit"]),
+        }
+        frame = pd.DataFrame([*rows, total])
+        numbers = {
+            "name": report["format"].upper(),
+            "share": f"{100 * report['share_of_16bit']:.1f}",
+            "bits": f"{report['bits_per_parameter']:.2f}",
+        }
+        section_head(f"{t('ledger.weights')} {badge('computed')}", t("ledger.weights_caption", **numbers), frame, "weights")
+        st.dataframe(frame, hide_index=True)
+        if report["params_active"] < report["params_text"]:
+            active = {"active": f"{report['params_active']:,}", "total": f"{report['params_text']:,}"}
+            st.caption(t("ledger.active", **active, gib=gib(report["active_bytes"])))
+
+
+def layers(view: LedgerView) -> None:
+    """One record a layer, as the arithmetic has it."""
+    with st.expander(t("ledger.layers_title", count=len(view.layers))):
+        st.dataframe(pd.DataFrame([_layer(row) for row in view.layers]), hide_index=True)
+
+
+def _layer(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        t("ledger.layer"): row["layer"],
+        t("ledger.kind"): t(f"kind.{row['kind']}"),
+        t("ledger.kv_heads"): row["kv_heads"] or None,
+        t("ledger.k_dim"): row["k_head_dim"] or None,
+        t("ledger.v_dim"): row["v_head_dim"] or None,
+        t("ledger.latent"): row["latent_dim"] or None,
+        t("ledger.window"): row["window"],
+        t("ledger.token_bytes"): row["bytes_per_token"],
+        t("ledger.tokens_kept"): row["tokens_kept"],
+        t("ledger.sequence_bytes"): row["bytes_per_sequence"],
+        t("ledger.state_bytes"): row["state_bytes_per_sequence"] or None,
+    }
+
+
+def export(view: LedgerView, command: str, note: str) -> None:
+    """The figures as files, the link, and the command line that gives the same."""
+    st.markdown(f"## {t('result.export')}")
+    st.caption(t("ledger.export_caption"))
+    with st.container(horizontal=True):
+        report = json.dumps(view.report, indent=1, ensure_ascii=False)
+        st.download_button(t("result.json"), report, "ledger.json", "application/json",
+                           icon=":material/data_object:", on_click="ignore", key="ledger-json")  # fmt: skip
+        csv = pd.DataFrame(ledger_rows(view)).to_csv(index=False)
+        st.download_button(t("result.csv"), csv, "ledger.csv", "text/csv", icon=":material/table:",
+                           on_click="ignore", key="ledger-csv")  # fmt: skip
+    st.page_link(roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=_same_model())
+    st.code(command, language="shell", wrap_lines=True)
+    if note:
+        st.caption(note)
+    st.caption(t("calc.link"))
+    st.code(_link(), language=None, wrap_lines=True)
+
+
+def _same_model() -> dict[str, str]:
+    """The parameters that another calculator page understands too."""
+    shared = ("model", "config", "plain", "gpu", "weights", "kv_dtype", "seq_len", "tp", "lang")
+    return {name: st.query_params[name] for name in shared if name in st.query_params}

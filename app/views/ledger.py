@@ -1,0 +1,114 @@
+"""Ledger & KV: how many sequences a card holds, with every term of the sum."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app.components import ledger_parts as parts
+from app.components.hardware import gpu_choice
+from app.components.inputs import choice, exact, rung, whole
+from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
+from app.components.section import escape
+from app.state import t
+from experiments.hardware import accelerator_of
+from experiments.ledger_view import LADDER, LedgerView, Surface, ledger_view, surface_of
+from experiments.model_source import ModelSource
+from ledger.capacity import ENGINES, Deployment
+from ledger.errors import InputError
+from ledger.formats import BITS
+from ledger.weight_formats import WEIGHT_FORMATS
+
+PAGE = "ledger"
+MOST_TOKENS, MOST_SEQUENCES = 2**24, 2**20
+CONTEXTS = tuple(rung for rung in LADDER if 128 <= rung <= 2**20)
+COUNTS = (1, *(rung for rung in LADDER if 2 <= rung <= 4096))
+TP = tuple(str(2**power) for power in range(6))
+PP = tuple(str(count) for count in (1, 2, 3, 4, 6, 8, 16))
+
+
+def page() -> None:
+    """Draw the page for the inputs of the address."""
+    st.title(t("ledger.question"), anchor=False)
+    st.caption(t("ledger.caption"))
+    with st.container(border=True):
+        inputs = _inputs()
+    if inputs is None:
+        return
+    source, settings = inputs
+    try:
+        deployment = deployment_of(source, settings)
+        view = _view(source, settings)
+    except InputError as error:
+        st.error(t("failed.input_error", error=escape(str(error))))
+        return
+    warn_assumed(deployment.spec, view.warnings)
+    parts.verdict(deployment, view)
+    parts.bars(deployment, view)
+    wide, narrow = st.columns([1.75, 1])
+    with wide, st.container(border=True):
+        parts.surface(deployment, view, _surface(source, settings))
+    with narrow, st.container(border=True):
+        parts.formulas(deployment, view)
+    left, right = st.columns([1.75, 1])
+    with left, st.container(border=True):
+        parts.concurrency(deployment, view)
+    with right, st.container(border=True):
+        parts.trap(deployment)
+    parts.weights(deployment, view)
+    parts.layers(view)
+    parts.export(deployment, view, source, settings)
+
+
+def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
+    """The model and the settings of the deployment; None while the model's config is not accepted."""
+    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3], vertical_alignment="bottom")
+    with first:
+        model = model_choice(PAGE)
+    with second:
+        gpu = gpu_choice(PAGE)
+    with third:
+        names = ["as-stored", *WEIGHT_FORMATS]
+        weights = choice(PAGE, "weights", t("ledger.weights_label"), names, "bf16", _format_label)
+    with fourth:
+        kv_dtype = choice(PAGE, "kv_dtype", t("ledger.kv_label"), list(BITS), "bf16", str.upper)
+    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3], vertical_alignment="bottom")
+    with first:
+        seq_len = rung(PAGE, "seq_len", t("ledger.seq_len"), 4096, CONTEXTS, (1, MOST_TOKENS), _tokens)
+    with second:
+        concurrency = rung(PAGE, "concurrency", t("ledger.concurrency"), 8, COUNTS, (1, MOST_SEQUENCES), _sequences)
+    with third:
+        tp = choice(PAGE, "tp", t("ledger.tp"), TP, "1", str)
+    with fourth:
+        engine = choice(PAGE, "engine", t("ledger.engine"), list(ENGINES), "vllm", _engine_label)
+    source = model_source(PAGE, model)
+    more = _more(engine)
+    if source is None:
+        return None
+    fixed: dict[str, object] = {"gpu": gpu, "weights": weights, "kv_dtype": kv_dtype, "engine": engine, "tp": int(tp)}
+    return source, {**fixed, "seq_len": seq_len, "concurrency": concurrency, **more}
+
+
+def _more(engine: str) -> dict[str, object]:
+    """What few change: exact numbers, the memory fraction, pipeline stages, block, group and step sizes."""
+    fraction = ENGINES[engine].memory_fraction
+    with st.expander(t("ledger.more"), icon=":material/tune:", type="compact"):
+        first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+        with first:
+            exact(PAGE, "seq_len", t("ledger.exact_seq_len"), (1, MOST_TOKENS))
+            pp = choice(PAGE, "pp", t("ledger.pp"), PP, "1", str)
+        with second:
+            exact(PAGE, "concurrency", t("ledger.exact_concurrency"), (1, MOST_SEQUENCES))
+            block_size = whole(PAGE, "block_size", t("ledger.block_size"), 16, 1, 65_536)
+        with third:
+            name = f"fraction_{engine}"  # each engine has a default of its own
+            percent = whole(PAGE, name, t("ledger.fraction"), round(100 * fraction), 1, 100)
+            group = whole(PAGE, "kv_group", t("ledger.kv_group"), 64, 0, 65_536, help=t("ledger.kv_group_help"))
+        with fourth:
+            step = whole(PAGE, "step_tokens", t("ledger.step_tokens"), 8192, 1, 2**20)
+    return {
+        "pp": int(pp),
+        "block_size": block_size,
+        "memory_fraction": percent / 100,
+        "kv_group_size": group,
+        "max_num_batched_tokens": step,
+    }
