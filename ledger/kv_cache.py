@@ -1,21 +1,23 @@
 """Bytes of the KV cache, layer by layer. Knows models only as ModelSpec, and no engine.
 
-Rules: 2 bytes an element unless a format is given, whatever the config's dtype; a window keeps min(L, W) tokens; no
-page rounding unless a block size is given; recurrent state is counted apart, because it does not grow. Tensor-parallel
-figures are those of the largest rank: KV heads are split down to one head and replicated below that; a latent (MLA) is
-held whole by every rank.
+Rules: 2 bytes an element unless a format is given, whatever the config's dtype; scales and zero points of the integer
+formats included; a window keeps min(L, W) tokens; no page rounding unless a block size is given; recurrent state is
+counted apart, because it does not grow. Parallel figures are those of the largest rank: KV heads are split down to one
+head and replicated below that, a latent (MLA) is held whole by every rank, layers are split into pipeline stages.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ledger.formats import ElementFormat, element_format, positive
 from ledger.layers import KIND_WORDS, LayerSpec
 from ledger.model_spec import ModelSpec
+from ledger.partition import MAX_RANKS, stages
 
-MAX_TP = 1024
+LayerGroups = tuple[tuple[LayerSpec, int], ...]
 
 
 def kv_bytes_per_token(spec: ModelSpec, element_bytes: int = 2) -> int:
@@ -29,11 +31,21 @@ def kv_bytes_per_token_all_layers(spec: ModelSpec, element_bytes: int = 2) -> in
 
 
 def kv_bytes_per_sequence(
-    spec: ModelSpec, seq_len: int, *, kv_dtype: str | None = None, block_size: int | None = None, tp: int = 1
+    spec: ModelSpec,
+    seq_len: int,
+    *,
+    kv_dtype: str | None = None,
+    block_size: int | None = None,
+    tp: int = 1,
+    pp: int = 1,
+    kv_group_size: int | None = None,
 ) -> int:
-    """KV bytes of one sequence of `seq_len` tokens, on the largest of `tp` ranks."""
-    stored = element_format(kv_dtype)
-    return sum(_bytes_a_token(layer, stored, tp) * layer.tokens_kept(seq_len, block_size) for layer in spec.layers)
+    """KV bytes of one sequence of `seq_len` tokens, on the largest of `tp` x `pp` ranks."""
+    stored = element_format(kv_dtype, kv_group_size)
+    return max(
+        sequence_bytes(layer_groups(spec.layers[stage.start : stage.stop]), seq_len, stored, block_size, tp)
+        for stage in stages(spec.num_layers, pp)
+    )
 
 
 def state_bytes_per_sequence(spec: ModelSpec, tp: int = 1) -> int:
@@ -41,7 +53,42 @@ def state_bytes_per_sequence(spec: ModelSpec, tp: int = 1) -> int:
 
     Recurrent state in the format the config states (often float32), else 2 bytes; convolution state 2 bytes an element.
     """
-    return sum(_state_bytes(layer, tp) for layer in spec.layers)
+    return sum(layer_state_bytes(layer, tp) for layer in spec.layers)
+
+
+def layer_groups(layers: Iterable[LayerSpec]) -> LayerGroups:
+    """The distinct layers that keep KV, each with how many there are."""
+    return tuple(Counter(layer for layer in layers if layer.keeps_kv).items())
+
+
+def sequence_bytes(
+    groups: LayerGroups, seq_len: int, stored: ElementFormat, block_size: int | None = None, tp: int = 1
+) -> int:
+    """KV bytes of one sequence in these layers, on the largest of `tp` ranks."""
+    return sum(
+        count * layer_token_bytes(layer, stored, tp) * layer.tokens_kept(seq_len, block_size) for layer, count in groups
+    )
+
+
+def layer_token_bytes(layer: LayerSpec, stored: ElementFormat, tp: int = 1) -> int:
+    """Bytes of one token in one layer, on the largest of `tp` ranks: a row a head for the key and one for the value."""
+    if not layer.keeps_kv:
+        return 0
+    if layer.kind == "mla":
+        return stored.bytes_of(layer.latent_dim)
+    return _heads(layer, tp) * (stored.bytes_of(layer.k_head_dim) + stored.bytes_of(layer.v_head_dim))
+
+
+def layer_state_bytes(layer: LayerSpec, tp: int = 1) -> int:
+    """Bytes of one layer's recurrent and convolution state of one sequence, on the largest of `tp` ranks."""
+    if not layer.state_elements:
+        return 0
+    share = -(-layer.state_heads // tp)
+
+    def of_rank(elements: int) -> int:
+        return -(-elements * share // layer.state_heads)
+
+    return of_rank(layer.state_elements) * layer.state_element_bytes + of_rank(layer.conv_elements) * 2
 
 
 def kv_report(
@@ -52,56 +99,56 @@ def kv_report(
     block_size: int | None = None,
     tp: int = 1,
     kv_group_size: int | None = None,
+    pp: int = 1,
 ) -> dict[str, Any]:
     """The `kv` figures: bytes per token, sequence and batch, a record a layer, the formula, warnings.
 
-    Integer formats count their payload; with `kv_group_size` also a 2-byte scale and a 2-byte zero point a group.
+    Integer formats store a scale (int4 and int2 a zero point too) for every `kv_group_size` elements, default 64; 0 counts
+    the payload only. With `pp` the figures are those of the stage that takes most; `per_layer` lists all layers.
     InputError for numbers below 1, an unknown format, or a group size on a format that has no scales.
     """
     positive("seq_len", seq_len)
     positive("concurrency", concurrency)
-    positive("tp", tp, MAX_TP)
+    positive("tp", tp, MAX_RANKS)
     if block_size is not None:
         positive("block_size", block_size)
     stored = element_format(kv_dtype, kv_group_size)
-    a_token = [_bytes_a_token(layer, stored, tp) for layer in spec.layers]
-    kept = [layer.tokens_kept(seq_len, block_size) for layer in spec.layers]
-    sequence = sum(size * tokens for size, tokens in zip(a_token, kept, strict=True))
+    split = stages(spec.num_layers, pp)
+    stage, layers = largest_stage(spec, seq_len, stored, block_size, tp, pp)
+    groups = layer_groups(layers)
+    sequence = sequence_bytes(groups, seq_len, stored, block_size, tp)
     return {
         "model": spec.name,
-        "kv_bytes_per_token": sum(
-            size for size, layer in zip(a_token, spec.layers, strict=True) if layer.window is None
-        ),
-        "kv_bytes_per_token_all_layers": sum(a_token),
+        "kv_bytes_per_token": _token_bytes(groups, stored, tp, unbounded=True),
+        "kv_bytes_per_token_all_layers": _token_bytes(groups, stored, tp),
         "kv_bytes_per_sequence": sequence,
         "kv_bytes_total": sequence * concurrency,
-        "state_bytes_per_sequence": state_bytes_per_sequence(spec, tp),
-        "per_layer": [
-            {
-                "layer": index,
-                "kind": layer.kind,
-                "kv_heads": layer.kv_heads,
-                "k_head_dim": layer.k_head_dim,
-                "v_head_dim": layer.v_head_dim,
-                "latent_dim": layer.latent_dim,
-                "window": layer.window,
-                "bytes_per_token": a_token[index],
-                "tokens_kept": kept[index],
-                "bytes_per_sequence": a_token[index] * kept[index],
-                "state_bytes_per_sequence": _state_bytes(layer, tp),
-            }
-            for index, layer in enumerate(spec.layers)
-        ],
-        "formula": formula(spec, seq_len, concurrency, kv_dtype, block_size, tp, kv_group_size),
+        "state_bytes_per_sequence": sum(layer_state_bytes(layer, tp) for layer in layers),
+        "per_layer": _per_layer(spec, seq_len, stored, block_size, tp, split),
+        "formula": formula(spec, seq_len, concurrency, kv_dtype, block_size, tp, kv_group_size, pp),
+        "overhead": _overhead(groups, stored, tp),
         "seq_len": seq_len,
         "concurrency": concurrency,
         "kv_dtype": kv_dtype,
-        "kv_group_size": kv_group_size,
+        "kv_group_size": stored.group_size,
         "block_size": block_size,
         "tp": tp,
+        "pp": pp,
+        "stage": stage,
+        "layers_per_stage": [len(stage) for stage in split],
         "warnings": _warnings(spec, seq_len),
         "provenance": "computed",
     }
+
+
+def largest_stage(
+    spec: ModelSpec, seq_len: int, stored: ElementFormat, block_size: int | None, tp: int, pp: int
+) -> tuple[int, tuple[LayerSpec, ...]]:
+    """(index, layers) of the pipeline stage whose cache takes most for sequences of `seq_len` tokens."""
+    cut = [spec.layers[stage.start : stage.stop] for stage in stages(spec.num_layers, pp)]
+    sizes = [sequence_bytes(layer_groups(layers), seq_len, stored, block_size, tp) for layers in cut]
+    index = sizes.index(max(sizes))
+    return index, cut[index]
 
 
 def formula(
@@ -112,24 +159,27 @@ def formula(
     block_size: int | None = None,
     tp: int = 1,
     kv_group_size: int | None = None,
+    pp: int = 1,
 ) -> str:
     """The arithmetic with the numbers put in, e.g. "2 x 30 layers x 3 KV heads x 64 x 4 B = 46,080 B a token".
 
     One term for each kind of layer; with `seq_len` also the bytes of a sequence and of `concurrency` sequences.
     """
     stored = element_format(kv_dtype, kv_group_size)
-    groups = _groups(spec, tp)
+    stage, layers = largest_stage(spec, seq_len or 1, stored, block_size, tp, pp)
+    groups = sorted(layer_groups(layers), key=lambda item: (item[0].window or 0, -item[0].kv_elements_per_rank(tp)))
     if not groups:
         return "no layer keeps keys or values: 0 B a token"
     plain = len(groups) == 1 and groups[0][0].kind == "full"
     terms = [_term(layer, count, tp, stored, name_kind=not plain) for layer, count in groups]
-    sizes = [count * _bytes_a_token(layer, stored, tp) for layer, count in groups]
+    sizes = [count * layer_token_bytes(layer, stored, tp) for layer, count in groups]
     unbounded = sum(size for size, (layer, _) in zip(sizes, groups, strict=True) if layer.window is None)
     text = f"{' + '.join(terms)} = {sum(sizes):,} B a token"
     if unbounded != sum(sizes):
         text += f", {unbounded:,} B of it without bound"
-    if tp > 1:
-        text += f" (on the largest of {tp} ranks)"
+    text += _where(tp, pp, stage, len(layers), spec.num_layers)
+    if stored.payload_only:
+        text += " (payload only: no scales or zero points)"
     if seq_len is None:
         return text
     kept = [layer.tokens_kept(seq_len, block_size) for layer, _ in groups]
@@ -139,36 +189,79 @@ def formula(
     return text if concurrency == 1 else f"{text}; x {concurrency:,} sequences = {total * concurrency:,} B"
 
 
+def _where(tp: int, pp: int, stage: int, held: int, num_layers: int) -> str:
+    if tp == pp == 1:
+        return ""
+    ranks = f"on the largest of {tp * pp} ranks"
+    return f" ({ranks})" if pp == 1 else f" ({ranks}: stage {stage + 1} of {pp}, {held} of {num_layers} layers)"
+
+
 def _term(layer: LayerSpec, count: int, tp: int, stored: ElementFormat, *, name_kind: bool) -> str:
     layers = f"{count:,} {KIND_WORDS[layer.kind]} layers" if name_kind else f"{count:,} layers"
     if layer.kind == "mla":
-        return f"{layers} x {layer.latent_dim} latent elements x {stored.per_element}"
-    heads = max(1, -(-layer.kv_heads // tp))
+        return f"{layers} x {stored.row_text(layer.latent_dim)}"
+    heads = _heads(layer, tp)
     split = f"{heads} KV heads" if tp == 1 else f"{heads} of {layer.kv_heads} KV heads"
     if layer.k_head_dim == layer.v_head_dim:
-        return f"2 x {layers} x {split} x {layer.k_head_dim} x {stored.per_element}"
-    return f"{layers} x {split} x ({layer.k_head_dim} + {layer.v_head_dim}) x {stored.per_element}"
+        return f"2 x {layers} x {split} x {stored.row_text(layer.k_head_dim)}"
+    return f"{layers} x {split} x ({stored.row_text(layer.k_head_dim)} + {stored.row_text(layer.v_head_dim)})"
 
 
-def _groups(spec: ModelSpec, tp: int) -> list[tuple[LayerSpec, int]]:
-    """The distinct layers that keep KV, each with how many there are; unbounded ones first."""
-    counted = Counter(layer for layer in spec.layers if layer.keeps_kv)
-    return sorted(counted.items(), key=lambda item: (item[0].window or 0, -item[0].kv_elements_per_rank(tp)))
+def _heads(layer: LayerSpec, tp: int) -> int:
+    """KV heads on the largest of `tp` ranks: split, and never below one (replicated then)."""
+    return max(1, -(-layer.kv_heads // tp))
 
 
-def _bytes_a_token(layer: LayerSpec, stored: ElementFormat, tp: int) -> int:
-    return stored.bytes_of(layer.kv_elements_per_rank(tp))
+def _token_bytes(groups: LayerGroups, stored: ElementFormat, tp: int, *, unbounded: bool = False) -> int:
+    return sum(
+        count * layer_token_bytes(layer, stored, tp)
+        for layer, count in groups
+        if layer.window is None or not unbounded
+    )
 
 
-def _state_bytes(layer: LayerSpec, tp: int) -> int:
-    if not layer.state_elements:
-        return 0
-    share = -(-layer.state_heads // tp)
+def _overhead(groups: LayerGroups, stored: ElementFormat, tp: int) -> dict[str, Any]:
+    """What scales and zero points add, and what the cache costs an element with them, over all attention layers."""
+    elements = sum(count * layer.kv_elements_per_rank(tp) for layer, count in groups)
+    payload = _token_bytes(groups, ElementFormat(stored.bits), tp)
+    size = _token_bytes(groups, stored, tp)
+    return {
+        "bytes_per_group": stored.group_overhead_bytes if stored.group_size else 0,
+        "payload_bytes_per_token_all_layers": payload,
+        "overhead_bytes_per_token_all_layers": size - payload,
+        "bits_per_element": 8 * size / elements if elements else None,
+    }
 
-    def of_rank(elements: int) -> int:
-        return -(-elements * share // layer.state_heads)
 
-    return of_rank(layer.state_elements) * layer.state_element_bytes + of_rank(layer.conv_elements) * 2
+def _per_layer(
+    spec: ModelSpec,
+    seq_len: int,
+    stored: ElementFormat,
+    block_size: int | None,
+    tp: int,
+    split: Sequence[range],
+) -> list[dict[str, Any]]:
+    rows = []
+    stage_of = [place for place, stage in enumerate(split) for _ in stage]
+    for index, layer in enumerate(spec.layers):
+        a_token, kept = layer_token_bytes(layer, stored, tp), layer.tokens_kept(seq_len, block_size)
+        rows.append(
+            {
+                "layer": index,
+                "stage": stage_of[index],
+                "kind": layer.kind,
+                "kv_heads": layer.kv_heads,
+                "k_head_dim": layer.k_head_dim,
+                "v_head_dim": layer.v_head_dim,
+                "latent_dim": layer.latent_dim,
+                "window": layer.window,
+                "bytes_per_token": a_token,
+                "tokens_kept": kept,
+                "bytes_per_sequence": a_token * kept,
+                "state_bytes_per_sequence": layer_state_bytes(layer, tp),
+            }
+        )
+    return rows
 
 
 def _warnings(spec: ModelSpec, seq_len: int) -> list[str]:

@@ -54,14 +54,14 @@ def parts(spec: ModelSpec) -> dict[str, int]:
     """Parameters by part, in the order of PARTS. The parts add up to parameter_count."""
     found = dict.fromkeys(PARTS, 0)
     for name, shape in parameter_shapes(spec).items():
-        found[_part_of(name)] += prod(shape)
+        found[part_of(name)] += prod(shape)
     return found
 
 
 def active_parameter_count(spec: ModelSpec) -> int:
     """Parameters that one token uses: of the routed experts only the chosen ones; embeddings in full."""
     shapes = parameter_shapes(spec)
-    routed = {name: shape for name, shape in shapes.items() if _part_of(name) == "experts"}
+    routed = {name: shape for name, shape in shapes.items() if part_of(name) == "experts"}
     idle = 0
     for shape in routed.values():
         chosen = Fields(spec.config).integer(*CHOSEN_NAMES)
@@ -80,5 +80,6 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
     return f"{terms} = {count:,} parameters{tied} x {unit} = {count * element_bytes:,} B"
 
 
-def _part_of(name: str) -> str:
+def part_of(name: str) -> str:
+    """The part (a key of PARTS) that a parameter belongs to, by its name."""
     return next(part for part, pattern in PARTS.items() if pattern.search(name))
