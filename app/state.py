@@ -13,6 +13,14 @@ from experiments import jobs
 from experiments.store import Store
 
 DEFAULT_LANGUAGE = "en"
+# Where a figure is from -> its mark and the colour of its badge.
+MARKS = {
+    "measured": ("●", "gray"),
+    "computed": ("=", "gray"),
+    "estimated": ("≈", "gray"),
+    "assumed": ("≈", "gray"),
+    "simulated": ("◌", "violet"),
+}
 
 
 @st.cache_resource
@@ -63,7 +71,7 @@ def draw(chart: alt.LayerChart, description: str) -> None:
 
 def badge(provenance: str) -> str:
     """The label of a figure's origin, as markdown."""
-    mark, colour = {"measured": ("●", "gray"), "computed": ("=", "gray"), "simulated": ("◌", "violet")}[provenance]
+    mark, colour = MARKS[provenance]
     return f":{colour}-badge[{mark} {t(provenance)}]"
 
 

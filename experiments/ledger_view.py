@@ -1,19 +1,19 @@
-"""One deployment as the figures of the Ledger page: accounts by KV precision, the surface, and what would make it fit."""
+"""One deployment as the figures of the Ledger page: accounts by KV precision, the surface, what would make it fit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ledger.capacity import Deployment, deployment_ledger, ledger_report, max_concurrency, max_seq_len, surface
 from ledger.capacity import usable_bytes as usable_bytes_of
 from ledger.errors import InputError
-from ledger.formats import element_format
+from ledger.formats import GROUP_OVERHEAD_BYTES, element_format
 from ledger.kv_cache import kv_report
 from ledger.memory import MemoryLedger
-from ledger.model_spec import ModelSpec
+from ledger.weight_formats import weights_report
 
 COMPARED = ("bf16", "int8", "int4")
 SHOWN_ACCOUNTS = ("weights", "kv_cache", "state", "activations")
@@ -24,13 +24,40 @@ REMEDY_WEIGHTS = ("fp8", "w4a16")
 
 
 @dataclass(frozen=True)
+class KvTerm:
+    """The layers that keep KV alike, on the rank that the figures are of.
+
+    form says which product `layer_bytes` (a token, one layer) is: heads (2 x heads x k_dim), uneven (heads x (k_dim +
+    v_dim)), latent, or bytes (more than that); element_bytes is what an element costs, scales included.
+    """
+
+    kind: str
+    form: str
+    layers: int
+    heads: int
+    k_dim: int
+    v_dim: int
+    latent: int
+    window: int | None
+    kept: int
+    layer_bytes: int
+    element_bytes: float
+
+    @property
+    def token_bytes(self) -> int:
+        """Bytes of one token in all of these layers."""
+        return self.layers * self.layer_bytes
+
+
+@dataclass(frozen=True)
 class Precision:
     """The deployment with its KV in one format. `without_scales`: sequences it would hold if scales took no room."""
 
     kv_dtype: str
     payload_bits: int
     bits: float
-    bytes_per_sequence: int
+    sequence_bytes: int
+    state_bytes: int
     ledger: MemoryLedger
     left_bytes: int | None
     max_concurrency: int | None
@@ -65,7 +92,7 @@ class Remedy:
 
 @dataclass(frozen=True)
 class LedgerView:
-    """All that the page draws of one deployment."""
+    """All that the page draws of one deployment, but for the surface."""
 
     report: dict[str, Any]
     usable_bytes: int | None
@@ -73,27 +100,28 @@ class LedgerView:
     chosen: Precision
     precisions: tuple[Precision, ...]
     remedies: tuple[Remedy, ...]
-    kv_terms: list[dict[str, Any]]
+    kv_terms: tuple[KvTerm, ...]
     layers: list[dict[str, Any]]
+    weights: dict[str, Any] | None
     warnings: tuple[str, ...]
 
 
 def ledger_view(d: Deployment) -> LedgerView:
     """Everything but the surface, which is larger and drawn apart. InputError for a deployment that cannot be."""
     usable = usable_bytes_of(d)
-    precisions = tuple(_precision(replace(d, kv_dtype=name), usable) for name in compared(d.kv_dtype))
+    precisions = tuple(_precision(in_format(d, name), usable) for name in compared(d.kv_dtype))
     chosen = next(item for item in precisions if item.kv_dtype == d.kv_dtype)
-    kv = kv_report(d.spec, d.seq_len, d.concurrency, d.kv_dtype, d.block_size, d.tp, d.kv_group_size)
-    fixed = sum(account.bytes for account in chosen.ledger.accounts if account.name not in ("kv_cache", "state"))
+    kv = _kv_report(d, d.concurrency)
     return LedgerView(
         report=ledger_report(d),
         usable_bytes=usable,
-        kv_room_bytes=None if usable is None else max(0, usable - fixed),
+        kv_room_bytes=None if usable is None else max(0, usable - _fixed_bytes(chosen.ledger)),
         chosen=chosen,
         precisions=precisions,
         remedies=() if chosen.left_bytes is None or chosen.left_bytes >= 0 else tuple(_remedies(d)),
-        kv_terms=kv_terms(d.spec, kv, d.tp),
+        kv_terms=kv_terms(kv, d.tp),
         layers=kv["per_layer"],
+        weights=weights_report(d.spec, d.weights, d.tp, d.pp) if d.spec.config else None,
         warnings=tuple(kv["warnings"]),
     )
 
@@ -104,31 +132,48 @@ def compared(kv_dtype: str) -> tuple[str, ...]:
     return tuple(sorted((kv_dtype, *others), key=lambda name: -element_format(name).bits))
 
 
+def in_format(d: Deployment, kv_dtype: str) -> Deployment:
+    """The deployment with its KV in another format; the group size goes along only where there are groups."""
+    return replace(d, kv_dtype=kv_dtype, kv_group_size=d.kv_group_size if kv_dtype in GROUP_OVERHEAD_BYTES else None)
+
+
+def _fixed_bytes(ledger: MemoryLedger) -> int:
+    """What does not grow with the sequences."""
+    return sum(account.bytes for account in ledger.accounts if account.name not in ("kv_cache", "state"))
+
+
+def _kv_report(d: Deployment, concurrency: int) -> dict[str, Any]:
+    return kv_report(d.spec, d.seq_len, concurrency, d.kv_dtype, d.block_size, d.tp, d.kv_group_size, d.pp)
+
+
 def _precision(d: Deployment, usable: int | None) -> Precision:
     ledger = deployment_ledger(d)
     stored = element_format(d.kv_dtype, d.kv_group_size)
-    a_sequence = kv_report(d.spec, d.seq_len, 1, d.kv_dtype, d.block_size, d.tp, d.kv_group_size)
+    a_sequence = _kv_report(d, 1)
+    at_most = max_concurrency(d)
+    has_scales = bool(stored.group_size)
     return Precision(
         kv_dtype=d.kv_dtype,
         payload_bits=stored.bits,
-        bits=stored.bits_per_element,
-        bytes_per_sequence=a_sequence["kv_bytes_per_sequence"],
+        bits=a_sequence["overhead"]["bits_per_element"] or stored.bits,
+        sequence_bytes=a_sequence["kv_bytes_per_sequence"],
+        state_bytes=a_sequence["state_bytes_per_sequence"],
         ledger=ledger,
         left_bytes=None if usable is None else usable - ledger.total_bytes,
-        max_concurrency=max_concurrency(d),
-        without_scales=max_concurrency(replace(d, kv_group_size=0)),
+        max_concurrency=at_most,
+        without_scales=max_concurrency(replace(d, kv_group_size=0)) if has_scales else at_most,
     )
 
 
 def _remedies(d: Deployment) -> list[Remedy]:
     """What alone would make it fit, the cheapest for quality first."""
-    tried = [Remedy("kv_dtype", name) for name in ("int8", "int4")]
+    tried = [Remedy("kv_dtype", name) for name in COMPARED[1:]]
     tried += [Remedy("weights", name) for name in REMEDY_WEIGHTS]
     tried += [Remedy("tp", count) for count in REMEDY_TP]
-    found = []
+    found: list[Remedy] = []
     for remedy in tried:
-        if remedy.field == "tp" and any(item.field == "tp" for item in found):
-            continue
+        if any(item.field == remedy.field for item in found):
+            continue  # the mildest of a kind is enough
         if getattr(d, remedy.field) != remedy.value and _fits(d, remedy):
             found.append(remedy)
     at_once, length = max_concurrency(d), max_seq_len(d)
@@ -141,7 +186,8 @@ def _remedies(d: Deployment) -> list[Remedy]:
 
 def _fits(d: Deployment, remedy: Remedy) -> bool:
     try:
-        changed = replace(d, **{remedy.field: remedy.value})  # type: ignore[arg-type]
+        value = remedy.value
+        changed = in_format(d, str(value)) if remedy.field == "kv_dtype" else replace(d, **{remedy.field: value})  # type: ignore[arg-type]
         usable = usable_bytes_of(changed)
         return usable is not None and deployment_ledger(changed).total_bytes <= usable
     except InputError:
@@ -203,14 +249,45 @@ def _window(rungs: Sequence[int], chosen: int, most: int, lead: int) -> tuple[in
     return tuple(found[first : first + most])
 
 
-def kv_terms(spec: ModelSpec, kv: dict[str, Any], tp: int) -> list[dict[str, Any]]:
-    """One term a kind of layer that keeps KV: {"kind","layers","heads","k_dim","v_dim","latent","window","kept",
-    "bytes_per_token"} as the largest of `tp` ranks has it."""
+def kv_terms(kv: Mapping[str, Any], tp: int) -> tuple[KvTerm, ...]:
+    """One term a kind of layer that keeps KV, as a kv report has them, on its largest stage."""
     keys = ("kind", "kv_heads", "k_head_dim", "v_head_dim", "latent_dim", "window", "tokens_kept", "bytes_per_token")
-    rows = [row for row in kv["per_layer"] if row["bytes_per_token"]]
+    rows = [row for row in kv["per_layer"] if row["bytes_per_token"] and row["stage"] == kv["stage"]]
     counted = Counter(tuple(row[key] for key in keys) for row in rows)
-    names = ("kind", "heads", "k_dim", "v_dim", "latent", "window", "kept", "bytes_per_token")
-    return [
-        {**dict(zip(names, values, strict=True)), "layers": count, "rank_heads": max(1, -(-values[1] // tp))}
-        for values, count in counted.items()
-    ]
+    bits = kv["overhead"]["bits_per_element"] or 0.0
+    return tuple(_kv_term(dict(zip(keys, values, strict=True)), count, tp, bits) for values, count in counted.items())
+
+
+def _kv_term(row: Mapping[str, Any], layers: int, tp: int, bits: float) -> KvTerm:
+    heads = max(1, -(-row["kv_heads"] // tp)) if row["kv_heads"] else 0
+    k_dim, v_dim, latent = row["k_head_dim"], row["v_head_dim"], row["latent_dim"]
+    sizes = {"heads": 2 * heads * k_dim if k_dim == v_dim else 0, "uneven": heads * (k_dim + v_dim), "latent": latent}
+    exact = [form for form, elements in sizes.items() if elements and elements * bits == 8 * row["bytes_per_token"]]
+    return KvTerm(
+        kind=row["kind"],
+        form=exact[0] if exact else "bytes",
+        layers=layers,
+        heads=heads,
+        k_dim=k_dim,
+        v_dim=v_dim,
+        latent=latent,
+        window=row["window"],
+        kept=row["tokens_kept"],
+        layer_bytes=row["bytes_per_token"],
+        element_bytes=bits / 8,
+    )
+
+
+def ledger_rows(view: LedgerView) -> list[dict[str, Any]]:
+    """The whole view as rows of a CSV file: precision, account, bytes; then what each precision holds at most."""
+    rows: list[dict[str, Any]] = []
+    for item in view.precisions:
+        rows += [
+            {"kv_dtype": item.kv_dtype, "what": a.name, "value": a.bytes, "unit": "B"} for a in item.ledger.accounts
+        ]
+        rows.append({"kv_dtype": item.kv_dtype, "what": "total", "value": item.ledger.total_bytes, "unit": "B"})
+        rows.append({"kv_dtype": item.kv_dtype, "what": "left", "value": item.left_bytes, "unit": "B"})
+        rows.append(
+            {"kv_dtype": item.kv_dtype, "what": "max_concurrency", "value": item.max_concurrency, "unit": "sequences"}
+        )
+    return rows

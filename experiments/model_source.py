@@ -1,4 +1,4 @@
-"""Which model a calculator is asked about: a preset, the text of a config.json, or typed numbers. Plain and hashable."""
+"""Which model a calculator is asked about: a preset, the text of a config.json, or typed numbers. Hashable."""
 
 from __future__ import annotations
 

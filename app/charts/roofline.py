@@ -1,4 +1,4 @@
-"""The roofline: operators of a step under the two roofs, their share of its time, and how intensity grows with batch."""
+"""The roofline: operators of a step under the roofs, their share of its time, and how intensity grows with batch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 import altair as alt
 
 from app.charts.common import (
-    NOTHING,
     Swatch,
     boxes,
     data,
@@ -18,8 +17,6 @@ from app.charts.common import (
     label,
     legend,
     number,
-    px,
-    text_px,
     tick_axis,
     ticks,
     tooltip,
@@ -91,9 +88,7 @@ def _power_label(unit: str, high: float) -> str:
     return f"format(datum.value, ',~g') + (abs(datum.value / {last!r} - 1) < 0.01 ? ' {unit}' : '')"
 
 
-def _shape_legend(
-    points: Sequence[Mapping[str, Any]], t: Mapping[str, str], words: Mapping[str, str]
-) -> list[Swatch]:
+def _shape_legend(points: Sequence[Mapping[str, Any]], t: Mapping[str, str], words: Mapping[str, str]) -> list[Swatch]:
     kinds = {point["kind"] for point in points}
     phases = [phase for phase in PHASE_PAINT if any(point["phase"] == phase for point in points)]
     found = [Swatch(words[phase], t[PHASE_PAINT[phase]], t[PHASE_PAINT[phase]]) for phase in phases]
@@ -124,7 +119,9 @@ def _roofs(
         )
         name = [{"x": high, "y": peak, "text": roof["name"]}]
         layers.append(_text(name, x, y, t["muted"], align="right", dy=-9, fontSize=12))
-        ridge = [{"x": roof["ridge"], "y": floor, "y2": peak, "text": words["ridge"].format(value=number(roof["ridge"]))}]
+        ridge = [
+            {"x": roof["ridge"], "y": floor, "y2": peak, "text": words["ridge"].format(value=number(roof["ridge"]))}
+        ]
         rule = alt.Chart(data(ridge)).mark_rule(color=t["muted"], strokeDash=[2, 3], tooltip=None)
         layers.append(rule.encode(x=x, y=y, y2="y2:Q"))
         align = "right" if math.log10(roof["ridge"] / low) > 0.5 * math.log10(high / low) else "left"
@@ -309,10 +306,3 @@ def crossover_chart(
 
 def _batch_label(batches: Sequence[int], words: Mapping[str, str]) -> str:
     return f"format(datum.value, ',d') + (datum.value == {batches[-1]} ? ' {words['batch_unit']}' : '')"
-
-
-def bound_text(value: str | None, words: Mapping[str, str]) -> str:
-    """The word for a bound; "–" when it is not known."""
-    return words.get(f"bound_{value}", NOTHING)
-
-

@@ -54,9 +54,7 @@ def surface_chart(
     return finish(layers, mode, height)
 
 
-def _cell(
-    cell: Mapping[str, Any], column: int, row: int, mode: str, words: Mapping[str, str]
-) -> dict[str, Any]:
+def _cell(cell: Mapping[str, Any], column: int, row: int, mode: str, words: Mapping[str, str]) -> dict[str, Any]:
     t, size = TOKENS[mode], cell["kv_bytes"] / GIB
     shade = min(9, int(10 * cell["share"])) if cell["share"] is not None else 4
     if cell["fits"]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from typing import Any
+from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
@@ -11,7 +12,7 @@ import streamlit as st
 from app.components.section import escape, section_head
 from app.navigation import roofline_page, workbench_page
 from app.state import badge, language, t
-from experiments.ledger_view import KvTerm, LedgerView, ledger_rows
+from experiments.ledger_view import KvTerm, LedgerView, Precision, ledger_rows
 from experiments.report.words import MISSING
 from ledger.capacity import Deployment
 
@@ -38,9 +39,11 @@ def formulas(d: Deployment, view: LedgerView) -> None:
 
 def _steps(d: Deployment, view: LedgerView) -> list[tuple[str, str]]:
     chosen = view.chosen
-    sequence, state = chosen.bytes_per_sequence, chosen.state_bytes_per_sequence
+    sequence, state = chosen.sequence_bytes, chosen.state_bytes
     steps = [(t("ledger.step_token"), _token_text(view.kv_terms))]
-    kept = " + ".join(t("ledger.kept", bytes=f"{term.bytes:,}", tokens=f"{term.kept:,}") for term in view.kv_terms)
+    kept = " + ".join(
+        t("ledger.kept", bytes=f"{term.token_bytes:,}", tokens=f"{term.kept:,}") for term in view.kv_terms
+    )
     if view.kv_terms:
         text = t("ledger.step_sequence_text", terms=kept, bytes=f"{sequence:,}", gib=gib(sequence))
         steps.append((t("ledger.step_sequence"), text))
@@ -48,7 +51,9 @@ def _steps(d: Deployment, view: LedgerView) -> list[tuple[str, str]]:
         text = t("ledger.step_state_text", bytes=f"{state:,}", mib=mib(state))
         steps.append((t("ledger.step_state"), text))
     each = {"count": f"{d.concurrency:,}", "each": f"{sequence + state:,}"}
-    steps.append((t("ledger.step_batch"), t("ledger.step_batch_text", **each, gib=gib(d.concurrency * (sequence + state)))))
+    steps.append(
+        (t("ledger.step_batch"), t("ledger.step_batch_text", **each, gib=gib(d.concurrency * (sequence + state))))
+    )
     if view.weights is not None:
         text = t("ledger.step_weights_text", how=view.weights["how"], gib=gib(view.weights["total_bytes"]))
         steps.append((t("ledger.step_weights"), text))
@@ -63,22 +68,42 @@ def _steps(d: Deployment, view: LedgerView) -> list[tuple[str, str]]:
 def _token_text(terms: tuple[KvTerm, ...]) -> str:
     if not terms:
         return t("ledger.no_kv")
-    total = f"{sum(term.bytes for term in terms):,}"
+    total = f"{sum(term.token_bytes for term in terms):,}"
     return t("ledger.step_token_text", terms=" + ".join(_term(term, len(terms) > 1) for term in terms), bytes=total)
 
 
 def _term(term: KvTerm, named: bool) -> str:
     """One kind of layer: 32 layers x 2 x 8 KV heads x 128 x 2 B; only its bytes where it keeps more than that."""
-    layers = t("ledger.layers_of", count=term.layers, kind=t(f"kind.{term.kind}")) if named else term.layers_text(t)
-    numbers = {"heads": term.heads, "k": term.k_dim, "v": term.v_dim, "latent": term.latent, "each": f"{term.element_bytes:g}"}
+    count = {"count": f"{term.layers:,}"}
+    layers = (
+        t("ledger.layers_kind", kind=t(f"kind.{term.kind}"), **count) if named else t("ledger.layers_plain", **count)
+    )
+    numbers = {
+        "heads": term.heads,
+        "k": term.k_dim,
+        "v": term.v_dim,
+        "latent": term.latent,
+        "each": f"{term.element_bytes:g}",
+    }
     return t(f"ledger.term_{term.form}", layers=layers, bytes=f"{term.layer_bytes:,}", **numbers)
 
 
 def _room_text(view: LedgerView) -> str:
     parts = [account for account in view.chosen.ledger.accounts if account.name not in ("kv_cache", "state")]
     minus = " − ".join(mib(account.bytes) for account in parts)
-    numbers = {"usable": mib(view.usable_bytes), "minus": minus, "room": mib(view.kv_room_bytes), "gib": gib(view.kv_room_bytes)}
+    numbers = {
+        "usable": mib(view.usable_bytes),
+        "minus": minus,
+        "room": mib(view.kv_room_bytes),
+        "gib": gib(view.kv_room_bytes),
+    }
     return t("ledger.step_room_text", **numbers)
+
+
+def bits_text(item: Precision) -> str:
+    """Payload and overhead of an element: "4 + 0.5"."""
+    more = item.bits - item.payload_bits
+    return f"{item.payload_bits} + {more:.3g}" if more else f"{item.payload_bits}"
 
 
 def concurrency(d: Deployment, view: LedgerView) -> None:
@@ -87,8 +112,8 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     rows = [
         {
             t("ledger.kv_label"): item.kv_dtype.upper(),
-            t("ledger.bits"): item.bits_text,
-            t("ledger.mib_a_sequence"): mib(item.bytes_per_sequence),
+            t("ledger.bits"): bits_text(item),
+            t("ledger.mib_a_sequence"): mib(item.sequence_bytes),
             t("ledger.max_concurrency"): item.max_concurrency,
             t("ledger.without_scales"): MISSING if item.without_scales is None else f"{item.without_scales:,}",
         }
@@ -99,8 +124,9 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     section_head(title, t("ledger.max_caption"), frame, "concurrency")
     column = st.column_config.ProgressColumn(t("ledger.max_concurrency"), min_value=0, max_value=top, format="%d")
     st.dataframe(frame, hide_index=True, column_config={t("ledger.max_concurrency"): column})
-    if view.max_seq_len is not None:
-        st.caption(t("ledger.max_length", count=f"{d.concurrency:,}", tokens=f"{view.max_seq_len:,}"))
+    longest = view.report["max_seq_len"]
+    if longest is not None:
+        st.caption(t("ledger.max_length", count=f"{d.concurrency:,}", tokens=f"{longest:,}"))
 
 
 def trap(d: Deployment, view: LedgerView) -> None:
@@ -108,7 +134,7 @@ def trap(d: Deployment, view: LedgerView) -> None:
     st.markdown(f"## {t('ledger.trap')}")
     st.markdown(t("ledger.trap_scales"))
     st.markdown(t("ledger.trap_rest"))
-    if view.bounded_layers:
+    if any(term.window for term in view.kv_terms):
         st.markdown(t("ledger.trap_windows"))
     st.markdown(t("ledger.trap_pages", block=d.block_size, most=d.block_size - 1))
     address = {"variable": "kv_layout", "lang": language()}
@@ -142,7 +168,9 @@ def weights(view: LedgerView) -> None:
             "share": f"{100 * report['share_of_16bit']:.1f}",
             "bits": f"{report['bits_per_parameter']:.2f}",
         }
-        section_head(f"{t('ledger.weights')} {badge('computed')}", t("ledger.weights_caption", **numbers), frame, "weights")
+        section_head(
+            f"{t('ledger.weights')} {badge('computed')}", t("ledger.weights_caption", **numbers), frame, "weights"
+        )
         st.dataframe(frame, hide_index=True)
         if report["params_active"] < report["params_text"]:
             active = {"active": f"{report['params_active']:,}", "total": f"{report['params_text']:,}"}
@@ -182,15 +210,22 @@ def export(view: LedgerView, command: str, note: str) -> None:
         csv = pd.DataFrame(ledger_rows(view)).to_csv(index=False)
         st.download_button(t("result.csv"), csv, "ledger.csv", "text/csv", icon=":material/table:",
                            on_click="ignore", key="ledger-csv")  # fmt: skip
-    st.page_link(roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=_same_model())
+    st.page_link(
+        roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=same_model()
+    )
     st.code(command, language="shell", wrap_lines=True)
     if note:
         st.caption(note)
     st.caption(t("calc.link"))
-    st.code(_link(), language=None, wrap_lines=True)
+    st.code(link(), language=None, wrap_lines=True)
 
 
-def _same_model() -> dict[str, str]:
+def link() -> str:
+    """The address of the page as it is shown now, language included."""
+    return f"{st.context.url}?{urlencode({**st.query_params.to_dict(), 'lang': language()})}"
+
+
+def same_model() -> dict[str, str]:
     """The parameters that another calculator page understands too."""
     shared = ("model", "config", "plain", "gpu", "weights", "kv_dtype", "seq_len", "tp", "lang")
     return {name: st.query_params[name] for name in shared if name in st.query_params}

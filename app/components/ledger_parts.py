@@ -9,18 +9,12 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import capacity_chart, surface_chart
+from app.components.ledger_detail import GIB, gib
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, words
-from experiments.ledger_view import LedgerView, Precision, Remedy, Surface
-from experiments.report.words import MISSING, number
+from experiments.ledger_view import LedgerView, Remedy, Surface
+from experiments.report.words import MISSING
 from ledger.capacity import Deployment
-
-GIB, MIB = 2**30, 2**20
-
-
-def gib(size: float | None) -> str:
-    """Bytes as GiB with two decimals; a dash for none."""
-    return MISSING if size is None else f"{size / GIB:,.2f}"
 
 
 def verdict(d: Deployment, view: LedgerView) -> None:
@@ -76,7 +70,7 @@ def bars(d: Deployment, view: LedgerView) -> None:
     with st.container(border=True):
         rows = [
             {
-                "name": t("ledger.bar_name", name=item.kv_dtype.upper(), count=f"{d.concurrency:,}", tokens=f"{d.seq_len:,}"),
+                "name": t("ledger.bar_name", name=item.kv_dtype.upper(), total=gib(item.ledger.total_bytes)),
                 "is_chosen": item is view.chosen,
                 "segments": item.segments,
                 "left_bytes": item.left_bytes,
@@ -91,7 +85,8 @@ def bars(d: Deployment, view: LedgerView) -> None:
             for account in view.report["accounts"]:
                 origin = badge("computed" if account.get("provenance") != "estimated" else "estimated")
                 name = t(f"ledger.account_{account['name']}")
-                st.markdown(f"**{name}** {gib(account['bytes'])} {t('ledger.gib')} {origin}  \n{escape(account['how'])}")
+                size = t("calc.gib", value=gib(account["bytes"]))
+                st.markdown(f"**{name}** {size} {origin}  \n{escape(account['how'])}")
 
 
 def _kept_back(view: LedgerView) -> str:
@@ -104,7 +99,9 @@ def _accounts(view: LedgerView) -> list[dict[str, Any]]:
     names = dict.fromkeys(account.name for item in view.precisions for account in item.ledger.accounts)
     rows = []
     for name in names:
-        sizes = {item.kv_dtype: {a.name: a.bytes for a in item.ledger.accounts}.get(name, 0) for item in view.precisions}
+        sizes = {
+            item.kv_dtype: {a.name: a.bytes for a in item.ledger.accounts}.get(name, 0) for item in view.precisions
+        }
         rows.append({t("ledger.account"): t(f"ledger.account_{name}"), **_columns(sizes)})
     totals = {item.kv_dtype: item.ledger.total_bytes for item in view.precisions}
     rows.append({t("ledger.account"): t("ledger.total"), **_columns(totals)})

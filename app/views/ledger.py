@@ -5,17 +5,16 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components import ledger_parts as parts
-from app.components.hardware import gpu_choice
+from app.components.hardware import cards, gpu_choice
 from app.components.inputs import choice, exact, rung, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import t
-from experiments.hardware import accelerator_of
 from experiments.ledger_view import LADDER, LedgerView, Surface, ledger_view, surface_of
 from experiments.model_source import ModelSource
 from ledger.capacity import ENGINES, Deployment
 from ledger.errors import InputError
-from ledger.formats import BITS
+from ledger.formats import BITS, GROUP_OVERHEAD_BYTES
 from ledger.weight_formats import WEIGHT_FORMATS
 
 PAGE = "ledger"
@@ -112,3 +111,45 @@ def _more(engine: str) -> dict[str, object]:
         "kv_group_size": group,
         "max_num_batched_tokens": step,
     }
+
+
+def deployment_of(source: ModelSource, settings: dict[str, object]) -> Deployment:
+    """The deployment that the inputs describe. InputError when it cannot be."""
+    given = dict(settings)
+    card = cards()[str(given.pop("gpu"))]
+    group = given.pop("kv_group_size")
+    kv_dtype = str(given["kv_dtype"])
+    return Deployment(
+        spec_of(source),
+        capacity_bytes=card.memory_bytes,
+        kv_group_size=group if kv_dtype in GROUP_OVERHEAD_BYTES else None,
+        **given,
+    )  # type: ignore[arg-type]
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _view(source: ModelSource, settings: dict[str, object]) -> LedgerView:
+    return ledger_view(deployment_of(source, settings))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _surface(source: ModelSource, settings: dict[str, object]) -> Surface:
+    view = _view(source, settings)
+    reach = [item.max_concurrency or 0 for item in view.precisions]
+    return surface_of(deployment_of(source, settings), view.kv_room_bytes, max(reach))
+
+
+def _format_label(name: str) -> str:
+    return t("ledger.as_stored") if name == "as-stored" else name.upper()
+
+
+def _engine_label(name: str) -> str:
+    return t(f"engine.{name}")
+
+
+def _tokens(count: int) -> str:
+    return t("ledger.tokens", count=f"{count:,}")
+
+
+def _sequences(count: int) -> str:
+    return t("ledger.sequences", count=f"{count:,}")
