@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ledger.capacity import Deployment, deployment_ledger, ledger_report, max_concurrency, max_seq_len, surface
 from ledger.capacity import usable_bytes as usable_bytes_of
+
+from experiments.ladders import concurrencies_around, lengths_around
 from ledger.errors import InputError
 from ledger.formats import GROUP_OVERHEAD_BYTES, element_format
 from ledger.kv_cache import kv_report
@@ -17,8 +19,6 @@ from ledger.weight_formats import weights_report
 
 COMPARED = ("bf16", "int8", "int4")
 SHOWN_ACCOUNTS = ("weights", "kv_cache", "state", "activations")
-LADDER = tuple(sorted(2**power * factor // 2 for power in range(1, 24) for factor in (2, 3)))
-MOST_COLUMNS, MOST_ROWS = 15, 14
 REMEDY_TP = (2, 4, 8, 16)
 REMEDY_WEIGHTS = ("fp8", "w4a16")
 
@@ -223,30 +223,6 @@ def surface_of(d: Deployment, kv_room_bytes: int | None, most: int | None) -> Su
         for name in names
     ]
     return Surface(lengths, concurrencies, cells, frontiers)
-
-
-def lengths_around(seq_len: int, max_position: int) -> tuple[int, ...]:
-    """Round lengths from a quarter of `seq_len` up to 32 times it, or to the model's maximum with more below it."""
-    top = min(32 * seq_len, max(max_position, seq_len)) if max_position else 32 * seq_len
-    below = [rung for rung in LADDER if 16 <= rung <= top]
-    return _window(below, seq_len, MOST_COLUMNS, lead=4)
-
-
-def concurrencies_around(concurrency: int, most: int | None) -> tuple[int, ...]:
-    """Round concurrencies from 1 to past what fits, thinned out to the rows there are."""
-    top = max(8 * concurrency, 2 * (most or 0), 64)
-    rungs = [rung for rung in (1, *LADDER) if rung <= top]
-    if len(rungs) > MOST_ROWS:
-        rungs = [rung for rung in rungs if rung & (rung - 1) == 0]
-    return _window(rungs, concurrency, MOST_ROWS, lead=MOST_ROWS)
-
-
-def _window(rungs: Sequence[int], chosen: int, most: int, lead: int) -> tuple[int, ...]:
-    """At most `most` rungs with the chosen value among them, `lead` below it where the ladder goes on above."""
-    found = sorted({*rungs, chosen})
-    place = found.index(chosen)
-    first = max(0, min(place - lead, len(found) - most))
-    return tuple(found[first : first + most])
 
 
 def kv_terms(kv: Mapping[str, Any], tp: int) -> tuple[KvTerm, ...]:

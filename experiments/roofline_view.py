@@ -8,7 +8,7 @@ from typing import Any
 
 from ledger.hardware import Accelerator
 from ledger.model_spec import ModelSpec
-from ledger.operators import Operator, operators
+from ledger.operators import Operator, StepCosts
 from ledger.roofline import roofline_report
 
 PHASES = ("prefill", "decode")
@@ -111,8 +111,9 @@ def _roofs(points: list[dict[str, Any]], card: Accelerator) -> list[dict[str, An
 def _lines(spec: ModelSpec, setting: StepSetting) -> list[dict[str, Any]]:
     """Operations a byte of decode's linear layers and of its attention, over the batch."""
     points: dict[str, list[dict[str, Any]]] = {"linear": [], "attention": []}
+    costs = StepCosts(spec, setting.weights, setting.tp)
     for batch in BATCHES:
-        found = operators(spec, "decode", batch, setting.seq_len, **setting.formats())
+        found = costs.operators("decode", batch, setting.seq_len, kv_dtype=setting.kv_dtype)
         for kind, line in points.items():
             own = [operator for operator in found if kind_of(operator) == kind]
             moved = sum(operator.bytes for operator in own)

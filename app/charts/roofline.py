@@ -52,12 +52,8 @@ def roofline_chart(
     t = TOKENS[mode]
     shown = [point for point in points if point["intensity"] and point["attained_flops_per_s"]]
     low, high, floor, top = _extent(shown, roofs)
-    x = alt.X("x:Q", scale=alt.Scale(type="log", domain=[low, high], nice=False), title=None,
-              axis=alt.Axis(values=_powers(low, high), labelExpr=_power_label("FLOP/B", high), grid=True,
-                            tickCount=len(_powers(low, high))))  # fmt: skip
-    y = alt.Y("y:Q", scale=alt.Scale(type="log", domain=[floor, top], nice=False), title=None,
-              axis=alt.Axis(values=_powers(floor, top), labelExpr=_power_label("TFLOP/s", top), grid=True,
-                            tickCount=len(_powers(floor, top))))  # fmt: skip
+    x = _log_axis("x:Q", (low, high), _powers(low, high), _power_label("FLOP/B", high))
+    y = _log_axis("y:Q", (floor, top), _powers(floor, top), _power_label("TFLOP/s", top))
     layers = [
         legend(_shape_legend(shown, t, words), ROOF_HEIGHT, pixels=False),
         *_roofs(roofs, low, high, floor, t, x, y, words),
@@ -65,6 +61,14 @@ def roofline_chart(
         _point_names(shown, t, x, y),
     ]
     return finish(layers, mode, ROOF_HEIGHT)
+
+
+def _log_axis(field: str, ends: tuple[float, float], values: Sequence[float], label: str, base: int = 10) -> Any:
+    """An x or y channel on a logarithmic scale over `ends`, with grid lines at `values`."""
+    scale = alt.Scale(type="log", base=base, domain=list(ends), nice=False)
+    axis = alt.Axis(values=list(values), tickCount=len(values), grid=True, labelExpr=label)
+    channel = alt.X if field.startswith("x") else alt.Y
+    return channel(field, title=None, scale=scale, axis=axis)
 
 
 def _extent(points: Sequence[Mapping[str, Any]], roofs: Sequence[Mapping[str, Any]]) -> tuple[float, ...]:
@@ -263,11 +267,8 @@ def crossover_chart(
     batches = sorted({point["batch"] for point in found})
     low = min(ridge, *(point["intensity"] for point in found)) / 1.6
     high = max(ridge, *(point["intensity"] for point in found)) * 1.9
-    x = alt.X("x:Q", title=None, scale=alt.Scale(type="log", base=2, domain=[batches[0], batches[-1]], nice=False),
-              axis=alt.Axis(values=batches, tickCount=len(batches), grid=True, labelExpr=_batch_label(batches, words)))  # fmt: skip
-    powers = _powers(low, high)
-    y = alt.Y("y:Q", title=None, scale=alt.Scale(type="log", domain=[low, high], nice=False),
-              axis=alt.Axis(values=powers, tickCount=len(powers), grid=True, labelExpr=_power_label("FLOP/B", high)))  # fmt: skip
+    x = _log_axis("x:Q", (batches[0], batches[-1]), batches, _batch_label(batches, words), base=2)
+    y = _log_axis("y:Q", (low, high), _powers(low, high), _power_label("FLOP/B", high))
     paints = {"linear": t["cand"], "attention": t["activations"]}
     swatches = [Swatch(words[f"kind_{line['kind']}"], paints[line["kind"]], paints[line["kind"]]) for line in lines]
     layers = [legend(swatches, LINES_HEIGHT, pixels=False)]

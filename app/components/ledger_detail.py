@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
-from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
+from ledger.capacity import Deployment
 
+from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import roofline_page, workbench_page
 from app.state import badge, language, t
 from experiments.ledger_view import KvTerm, LedgerView, Precision, ledger_rows
 from experiments.report.words import MISSING
-from ledger.capacity import Deployment
 
 GIB, MIB = 2**30, 2**20
 
@@ -111,7 +110,7 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     top = max([1, *(item.max_concurrency or 0 for item in view.precisions)])
     rows = [
         {
-            t("ledger.kv_label"): item.kv_dtype.upper(),
+            t("calc.kv"): item.kv_dtype.upper(),
             t("ledger.bits"): bits_text(item),
             t("ledger.mib_a_sequence"): mib(item.sequence_bytes),
             t("ledger.max_concurrency"): item.max_concurrency,
@@ -203,29 +202,11 @@ def export(view: LedgerView, command: str, note: str) -> None:
     """The figures as files, the link, and the command line that gives the same."""
     st.markdown(f"## {t('result.export')}")
     st.caption(t("ledger.export_caption"))
-    with st.container(horizontal=True):
-        report = json.dumps(view.report, indent=1, ensure_ascii=False)
-        st.download_button(t("result.json"), report, "ledger.json", "application/json",
-                           icon=":material/data_object:", on_click="ignore", key="ledger-json")  # fmt: skip
-        csv = pd.DataFrame(ledger_rows(view)).to_csv(index=False)
-        st.download_button(t("result.csv"), csv, "ledger.csv", "text/csv", icon=":material/table:",
-                           on_click="ignore", key="ledger-csv")  # fmt: skip
+    files("ledger", view.report, ledger_rows(view))
     st.page_link(
         roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=same_model()
     )
     st.code(command, language="shell", wrap_lines=True)
     if note:
         st.caption(note)
-    st.caption(t("calc.link"))
-    st.code(link(), language=None, wrap_lines=True)
-
-
-def link() -> str:
-    """The address of the page as it is shown now, language included."""
-    return f"{st.context.url}?{urlencode({**st.query_params.to_dict(), 'lang': language()})}"
-
-
-def same_model() -> dict[str, str]:
-    """The parameters that another calculator page understands too."""
-    shared = ("model", "config", "plain", "gpu", "weights", "kv_dtype", "seq_len", "tp", "lang")
-    return {name: st.query_params[name] for name in shared if name in st.query_params}
+    link()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
+from ledger.capacity import Deployment
 
 from app.charts import capacity_chart, surface_chart
 from app.components.ledger_detail import GIB, gib
@@ -14,7 +15,6 @@ from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, words
 from experiments.ledger_view import LedgerView, Remedy, Surface
 from experiments.report.words import MISSING
-from ledger.capacity import Deployment
 
 
 def verdict(d: Deployment, view: LedgerView) -> None:
@@ -122,7 +122,7 @@ def surface(d: Deployment, view: LedgerView, found: Surface) -> None:
     names = {item["kv_dtype"]: item["kv_dtype"].upper() for item in found.frontiers}
     rows = [
         {
-            t("ledger.seq_len"): cell["seq_len"],
+            t("calc.seq_len"): cell["seq_len"],
             t("ledger.concurrency"): cell["concurrency"],
             t("ledger.kv_gib"): round(cell["kv_bytes"] / GIB, 4),
             t("ledger.fits_with"): names.get(cell["with"], MISSING),

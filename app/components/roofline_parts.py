@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pandas as pd
@@ -10,7 +9,7 @@ import streamlit as st
 
 from app.charts import crossover_chart, roofline_chart, time_share_chart, time_unit
 from app.charts.roofline import SELECTION
-from app.components.ledger_detail import link, same_model
+from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import ledger_page
 from app.state import badge, draw, mode, t, words
@@ -68,14 +67,17 @@ def roof(view: RooflineView) -> None:
         title = f"{t('roofline.roof')} {badge('computed')}"
         section_head(title, t("roofline.roof_caption"), pd.DataFrame(roofline_rows(view)), "roofline")
         key = _chosen(view)
-        roofs = [{**item, "name": t("roofline.roof_name", dtype=item["dtype"].upper(), rate=number(item["flops_per_s"] / TERA))}
-                 for item in view.roofs]  # fmt: skip
+        roofs = [{**item, "name": _roof_name(item)} for item in view.roofs]
         points = [{**point, "bound": t(f"bound.{point['bound']}")} for point in view.points]
         chart = roofline_chart(points, roofs, key, mode(), words("chart."))
         st.altair_chart(chart, theme=None, width="stretch", alt=t("alt.roofline"), key="roof-chart",
                         on_select=_take_click, selection_mode=SELECTION)  # fmt: skip
     with narrow, st.container(border=True):
         _card(view)
+
+
+def _roof_name(item: dict[str, Any]) -> str:
+    return t("roofline.roof_name", dtype=item["dtype"].upper(), rate=number(item["flops_per_s"] / TERA))
 
 
 def _chosen(view: RooflineView) -> str:
@@ -204,13 +206,6 @@ def export(view: RooflineView) -> None:
     """The figures as files, and the link."""
     st.markdown(f"## {t('result.export')}")
     st.caption(t("roofline.export_caption"))
-    with st.container(horizontal=True):
-        text = json.dumps(view.reports, indent=1, ensure_ascii=False)
-        st.download_button(t("result.json"), text, "roofline.json", "application/json",
-                           icon=":material/data_object:", on_click="ignore", key="roofline-json")  # fmt: skip
-        csv = pd.DataFrame(roofline_rows(view)).to_csv(index=False)
-        st.download_button(t("result.csv"), csv, "roofline.csv", "text/csv", icon=":material/table:",
-                           on_click="ignore", key="roofline-csv-file")  # fmt: skip
+    files("roofline", view.reports, roofline_rows(view))
     st.page_link(ledger_page(), label=t("roofline.to_ledger"), icon=":material/table_rows:", query_params=same_model())
-    st.caption(t("calc.link"))
-    st.code(link(), language=None, wrap_lines=True)
+    link()

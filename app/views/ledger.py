@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import streamlit as st
+from ledger.capacity import ENGINES, Deployment
 
 from app.components import ledger_parts as parts
+from app.components.calculator import (
+    MOST_SEQUENCES,
+    MOST_TOKENS,
+    context,
+    kv_choice,
+    sequences,
+    tp_choice,
+    weights_choice,
+)
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import choice, exact, rung, whole
+from app.components.inputs import choice, exact, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import t
-from experiments.ledger_view import LADDER, LedgerView, Surface, ledger_view, surface_of
+from experiments.ledger_view import LedgerView, Surface, ledger_view, surface_of
 from experiments.model_source import ModelSource
-from ledger.capacity import ENGINES, Deployment
 from ledger.errors import InputError
-from ledger.formats import BITS, GROUP_OVERHEAD_BYTES
-from ledger.weight_formats import WEIGHT_FORMATS
+from ledger.formats import GROUP_OVERHEAD_BYTES
 
 PAGE = "ledger"
-MOST_TOKENS, MOST_SEQUENCES = 2**24, 2**20
-CONTEXTS = tuple(rung for rung in LADDER if 128 <= rung <= 2**20)
-COUNTS = (1, *(rung for rung in LADDER if 2 <= rung <= 4096))
-TP = tuple(str(2**power) for power in range(6))
 PP = tuple(str(count) for count in (1, 2, 3, 4, 6, 8, 16))
 
 
@@ -66,17 +70,16 @@ def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
     with second:
         gpu = gpu_choice(PAGE)
     with third:
-        names = ["as-stored", *WEIGHT_FORMATS]
-        weights = choice(PAGE, "weights", t("ledger.weights_label"), names, "bf16", _format_label)
+        weights = weights_choice(PAGE)
     with fourth:
-        kv_dtype = choice(PAGE, "kv_dtype", t("ledger.kv_label"), list(BITS), "bf16", str.upper)
+        kv_dtype = kv_choice(PAGE)
     first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3], vertical_alignment="bottom")
     with first:
-        seq_len = rung(PAGE, "seq_len", t("ledger.seq_len"), 4096, CONTEXTS, (1, MOST_TOKENS), _tokens)
+        seq_len = context(PAGE)
     with second:
-        concurrency = rung(PAGE, "concurrency", t("ledger.concurrency"), 8, COUNTS, (1, MOST_SEQUENCES), _sequences)
+        concurrency = sequences(PAGE, "concurrency", t("ledger.concurrency"))
     with third:
-        tp = choice(PAGE, "tp", t("ledger.tp"), TP, "1", str)
+        tp = tp_choice(PAGE)
     with fourth:
         engine = choice(PAGE, "engine", t("ledger.engine"), list(ENGINES), "vllm", _engine_label)
     source = model_source(PAGE, model)
@@ -139,17 +142,5 @@ def _surface(source: ModelSource, settings: dict[str, object]) -> Surface:
     return surface_of(deployment_of(source, settings), view.kv_room_bytes, max(reach))
 
 
-def _format_label(name: str) -> str:
-    return t("ledger.as_stored") if name == "as-stored" else name.upper()
-
-
 def _engine_label(name: str) -> str:
     return t(f"engine.{name}")
-
-
-def _tokens(count: int) -> str:
-    return t("ledger.tokens", count=f"{count:,}")
-
-
-def _sequences(count: int) -> str:
-    return t("ledger.sequences", count=f"{count:,}")

@@ -5,24 +5,18 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components import roofline_parts as parts
+from app.components.calculator import context, kv_choice, sequences, tp_choice, weights_choice
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import choice, rung, segments
+from app.components.inputs import segments
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import t
-from experiments.ledger_view import LADDER
 from experiments.model_source import ModelSource
 from experiments.roofline_view import PHASES, RooflineView, StepSetting, roofline_view
 from ledger.errors import InputError
-from ledger.formats import BITS
-from ledger.weight_formats import AS_STORED, WEIGHT_FORMATS
 
 PAGE = "roofline"
 BOTH = "both"
-MOST_TOKENS, MOST_SEQUENCES = 2**24, 2**16
-CONTEXTS = tuple(rung for rung in LADDER if 128 <= rung <= 2**20)
-BATCHES = (1, *(rung for rung in LADDER if 2 <= rung <= 4096))
-TP = tuple(str(2**power) for power in range(5))
 
 
 def page() -> None:
@@ -59,16 +53,15 @@ def _inputs() -> tuple[ModelSource, str, tuple[str, ...], StepSetting] | None:
         phase = segments(PAGE, "phase", t("roofline.phase"), (BOTH, *PHASES), BOTH, _phase_label)
     first, second, third, fourth, fifth = st.columns([1.5, 1.5, 1, 1, 0.7], vertical_alignment="bottom")
     with first:
-        batch = rung(PAGE, "batch", t("roofline.batch"), 8, BATCHES, (1, MOST_SEQUENCES), _sequences)
+        batch = sequences(PAGE, "batch", t("roofline.batch"))
     with second:
-        seq_len = rung(PAGE, "seq_len", t("roofline.seq_len"), 4096, CONTEXTS, (1, MOST_TOKENS), _tokens)
+        seq_len = context(PAGE)
     with third:
-        names = [AS_STORED, *WEIGHT_FORMATS]
-        weights = choice(PAGE, "weights", t("ledger.weights_label"), names, "bf16", _format_label)
+        weights = weights_choice(PAGE)
     with fourth:
-        kv_dtype = choice(PAGE, "kv_dtype", t("ledger.kv_label"), list(BITS), "bf16", str.upper)
+        kv_dtype = kv_choice(PAGE)
     with fifth:
-        tp = choice(PAGE, "tp", t("ledger.tp"), TP, "1", str)
+        tp = tp_choice(PAGE, 16)
     source = model_source(PAGE, model)
     if source is None:
         return None
@@ -83,15 +76,3 @@ def _view(source: ModelSource, gpu: str, phases: tuple[str, ...], setting: StepS
 
 def _phase_label(name: str) -> str:
     return t(f"roofline.phase_{name}")
-
-
-def _format_label(name: str) -> str:
-    return t("ledger.as_stored") if name == AS_STORED else name.upper()
-
-
-def _tokens(count: int) -> str:
-    return t("ledger.tokens", count=f"{count:,}")
-
-
-def _sequences(count: int) -> str:
-    return t("ledger.sequences", count=f"{count:,}")
