@@ -141,8 +141,8 @@ def weight_format(name: str) -> WeightFormat:
 def gguf_format(wanted: WeightFormat, columns: int, *, is_output: bool) -> WeightFormat:
     """The type llama.cpp's quantizer gives a matrix of that many columns when asked for `wanted`.
 
-    The output matrix (the embedding when it is tied) gets q6_k, or q8_0 where that was asked for; a row that blocks of 256
-    do not divide falls back to blocks of 32.
+    The output matrix (the embedding when it is tied) gets q6_k, or q8_0 where that was asked for; a row that blocks
+    of 256 do not divide falls back to blocks of 32.
     """
     name = wanted.name
     if is_output and name != "q8_0":

@@ -1,4 +1,4 @@
-"""How a quantized checkpoint stores its weights, read from `quantization_config`. Knows formats and module names only."""
+"""How a quantized checkpoint stores its weights, from `quantization_config`. Knows formats and module names only."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ledger.model_spec import ModelSpec
 MAX_PATTERNS = 20_000
 MAX_PATTERN_LENGTH = 300
 IGNORE_NAMES = (
-    "ignore", "modules_to_not_convert", "ignored_layers", "llm_int8_skip_modules", "exclude_modules", "unquantized_modules",
+    "ignore", "modules_to_not_convert", "ignored_layers", "llm_int8_skip_modules", "exclude_modules",
 )  # fmt: skip
 _PREFIXES = re.compile(r"^(model\.)?language_model\.")
 
@@ -165,7 +165,8 @@ def _ignored(fields: Fields) -> tuple[frozenset[str], tuple[re.Pattern[str], ...
     exact, patterns = set(), []
     for name in names:
         if len(name) > MAX_PATTERN_LENGTH:
-            raise InputError(fields.where + "ignore", name[:40] + "...", f"at most {MAX_PATTERN_LENGTH} characters a name")
+            accepted = f"at most {MAX_PATTERN_LENGTH} characters a name"
+            raise InputError(fields.where + "ignore", name[:40] + "...", accepted)
         if name.startswith("re:") or "*" in name:
             glob = re.escape(name).replace(r"\*", ".*") + r"(\.|$)"
             try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ledger.errors import InputError
 
 BITS = {"fp32": 32, "bf16": 16, "fp16": 16, "fp8": 8, "int8": 8, "int4": 4, "int2": 2}
-# Bytes of what a group stores beside its elements: int8 is symmetric (one 2-byte scale), int4 and int2 are not (a 2-byte
-# scale and a 2-byte zero point). fp8 needs one scale a tensor at most, which is nothing next to the cache.
+# Bytes of what a group stores beside its elements: int8 is symmetric (one 2-byte scale), int4 and int2 are not (a
+# 2-byte scale and a 2-byte zero point). fp8 needs one scale a tensor at most, which is nothing next to the cache.
 GROUP_OVERHEAD_BYTES = {"int8": 2, "int4": 4, "int2": 4}
 DEFAULT_GROUP_SIZE = 64
 _LONG_NAMES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "auto": "fp16"}
@@ -59,7 +59,7 @@ class ElementFormat:
 def element_format(dtype: str | None, group_size: int | None = None, field: str = "kv_dtype") -> ElementFormat:
     """The format of a dtype's name; 2 bytes an element for None.
 
-    int8, int4 and int2 store a scale (and int4 and int2 a zero point) for every `group_size` elements, 64 when it is not
+    int8, int4 and int2 store a scale (and int4 and int2 a zero point) for every `group_size` elements, 64 when not
     given; 0 counts their payload only. InputError for an unknown name, or a group size where there are no groups.
     """
     name = "fp16" if dtype is None else _LONG_NAMES.get(dtype, dtype)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from ledger.formats import ElementFormat, element_format, positive
-from ledger.layers import KIND_WORDS, LayerSpec
+from ledger.layers import KIND_WORDS, CacheRow, LayerSpec
 from ledger.model_spec import ModelSpec
 from ledger.partition import MAX_RANKS, stages
 
@@ -22,7 +22,7 @@ LayerGroups = tuple[tuple[LayerSpec, int], ...]
 
 def kv_bytes_per_token(spec: ModelSpec, element_bytes: int = 2) -> int:
     """Growth of the cache per token, bytes: layers without bound only. A model whose every layer slides has 0."""
-    return sum(layer.kv_elements for layer in spec.layers if layer.window is None) * element_bytes
+    return sum(layer.growth_per_rank() for layer in spec.layers) * element_bytes
 
 
 def kv_bytes_per_token_all_layers(spec: ModelSpec, element_bytes: int = 2) -> int:
@@ -66,29 +66,29 @@ def sequence_bytes(
 ) -> int:
     """KV bytes of one sequence in these layers, on the largest of `tp` ranks."""
     return sum(
-        count * layer_token_bytes(layer, stored, tp) * layer.tokens_kept(seq_len, block_size) for layer, count in groups
+        count * _row_bytes(row, stored, tp) * row.kept(seq_len, block_size)
+        for layer, count in groups
+        for row in layer.rows
     )
 
 
-def layer_token_bytes(layer: LayerSpec, stored: ElementFormat, tp: int = 1) -> int:
-    """Bytes of one token in one layer, on the largest of `tp` ranks: a row a head for the key and one for the value."""
-    if not layer.keeps_kv:
-        return 0
-    if layer.kind == "mla":
-        return stored.bytes_of(layer.latent_dim)
-    return _heads(layer, tp) * (stored.bytes_of(layer.k_head_dim) + stored.bytes_of(layer.v_head_dim))
+def layer_token_bytes(layer: LayerSpec, stored: ElementFormat, tp: int = 1, *, unbounded: bool = False) -> int:
+    """Bytes that one token adds in one layer, on the largest of `tp` ranks: a row a head for key and for value.
+
+    A row for several tokens counts its share, rounded up. `unbounded` leaves out what a window bounds.
+    """
+    return sum(
+        -(-_row_bytes(row, stored, tp) // row.stride) for row in layer.rows if row.window is None or not unbounded
+    )
 
 
 def layer_state_bytes(layer: LayerSpec, tp: int = 1) -> int:
     """Bytes of one layer's recurrent and convolution state of one sequence, on the largest of `tp` ranks."""
-    if not layer.state_elements:
-        return 0
-    share = -(-layer.state_heads // tp)
+    return layer.state_bytes_per_rank(tp)
 
-    def of_rank(elements: int) -> int:
-        return -(-elements * share // layer.state_heads)
 
-    return of_rank(layer.state_elements) * layer.state_element_bytes + of_rank(layer.conv_elements) * 2
+def _row_bytes(row: CacheRow, stored: ElementFormat, tp: int) -> int:
+    return row.heads_of_rank(tp) * stored.bytes_of(row.width)
 
 
 def kv_report(
@@ -103,8 +103,8 @@ def kv_report(
 ) -> dict[str, Any]:
     """The `kv` figures: bytes per token, sequence and batch, a record a layer, the formula, warnings.
 
-    Integer formats store a scale (int4 and int2 a zero point too) for every `kv_group_size` elements, default 64; 0 counts
-    the payload only. With `pp` the figures are those of the stage that takes most; `per_layer` lists all layers.
+    Integer formats store a scale (int4 and int2 a zero point too) for every `kv_group_size` elements, default 64; 0
+    counts the payload only. With `pp` the figures are those of the stage that takes most; `per_layer` lists all layers.
     InputError for numbers below 1, an unknown format, or a group size on a format that has no scales.
     """
     positive("seq_len", seq_len)
@@ -173,7 +173,7 @@ def formula(
     plain = len(groups) == 1 and groups[0][0].kind == "full"
     terms = [_term(layer, count, tp, stored, name_kind=not plain) for layer, count in groups]
     sizes = [count * layer_token_bytes(layer, stored, tp) for layer, count in groups]
-    unbounded = sum(size for size, (layer, _) in zip(sizes, groups, strict=True) if layer.window is None)
+    unbounded = _token_bytes(groups, stored, tp, unbounded=True)
     text = f"{' + '.join(terms)} = {sum(sizes):,} B a token"
     if unbounded != sum(sizes):
         text += f", {unbounded:,} B of it without bound"
@@ -182,11 +182,26 @@ def formula(
         text += " (payload only: no scales or zero points)"
     if seq_len is None:
         return text
-    kept = [layer.tokens_kept(seq_len, block_size) for layer, _ in groups]
-    total = sum(size * tokens for size, tokens in zip(sizes, kept, strict=True))
-    parts = " + ".join(f"{tokens:,} tokens x {size:,} B" for size, tokens in zip(sizes, kept, strict=True))
-    text += f"; {parts} = {total:,} B a sequence of {seq_len:,}"
+    pieces = _pieces(groups, seq_len, stored, block_size, tp)
+    total = sum(kept * size for kept, _, size in pieces)
+    text += f"; {' + '.join(f'{kept:,} {what} x {size:,} B' for kept, what, size in pieces)}"
+    text += f" = {total:,} B a sequence of {seq_len:,}"
     return text if concurrency == 1 else f"{text}; x {concurrency:,} sequences = {total * concurrency:,} B"
+
+
+def _pieces(
+    groups: Iterable[tuple[LayerSpec, int]], seq_len: int, stored: ElementFormat, block_size: int | None, tp: int
+) -> list[tuple[int, str, int]]:
+    """(how many are kept, of what, bytes of each over all layers) for every kind of layer and row."""
+    pieces = []
+    for layer, count in groups:
+        found: dict[tuple[int, str], int] = {}
+        for row in layer.rows:
+            what = "tokens" if row.stride == 1 else f"entries of {row.stride} tokens"
+            key = (row.kept(seq_len, block_size), what)
+            found[key] = found.get(key, 0) + count * _row_bytes(row, stored, tp)
+        pieces += [(kept, what, size) for (kept, what), size in found.items()]
+    return pieces
 
 
 def _where(tp: int, pp: int, stage: int, held: int, num_layers: int) -> str:
@@ -198,26 +213,33 @@ def _where(tp: int, pp: int, stage: int, held: int, num_layers: int) -> str:
 
 def _term(layer: LayerSpec, count: int, tp: int, stored: ElementFormat, *, name_kind: bool) -> str:
     layers = f"{count:,} {KIND_WORDS[layer.kind]} layers" if name_kind else f"{count:,} layers"
-    if layer.kind == "mla":
-        return f"{layers} x {stored.row_text(layer.latent_dim)}"
-    heads = _heads(layer, tp)
-    split = f"{heads} KV heads" if tp == 1 else f"{heads} of {layer.kv_heads} KV heads"
-    if layer.k_head_dim == layer.v_head_dim:
-        return f"2 x {layers} x {split} x {stored.row_text(layer.k_head_dim)}"
-    return f"{layers} x {split} x ({stored.row_text(layer.k_head_dim)} + {stored.row_text(layer.v_head_dim)})"
+    rows = layer.rows
+    if [row.what for row in rows] == ["key", "value"] and rows[0].width == rows[1].width:
+        return f"2 x {layers} x {_heads_text(rows[0], tp)}{stored.row_text(rows[0].width)}"
+    if len(rows) == 1:
+        return f"{layers} x {_heads_text(rows[0], tp)}{_row_text(rows[0], stored)}"
+    if all(row.heads == rows[0].heads and row.stride == 1 for row in rows):
+        return f"{layers} x {_heads_text(rows[0], tp)}({' + '.join(_row_text(row, stored) for row in rows)})"
+    each = " + ".join(f"{_heads_text(row, tp)}{_row_text(row, stored)} {row.what}" for row in rows)
+    return f"{layers} x ({each})"
 
 
-def _heads(layer: LayerSpec, tp: int) -> int:
-    """KV heads on the largest of `tp` ranks: split, and never below one (replicated then)."""
-    return max(1, -(-layer.kv_heads // tp))
+def _heads_text(row: CacheRow, tp: int) -> str:
+    if row.replicated:
+        return ""
+    heads = row.heads_of_rank(tp)
+    return f"{heads} KV heads x " if tp == 1 else f"{heads} of {row.heads} KV heads x "
 
 
-def _token_bytes(groups: LayerGroups, stored: ElementFormat, tp: int, *, unbounded: bool = False) -> int:
-    return sum(
-        count * layer_token_bytes(layer, stored, tp)
-        for layer, count in groups
-        if layer.window is None or not unbounded
-    )
+def _row_text(row: CacheRow, stored: ElementFormat) -> str:
+    text = stored.row_text(row.width)
+    return text if row.stride == 1 else f"{text} / {row.stride}"
+
+
+def _token_bytes(
+    groups: Iterable[tuple[LayerSpec, int]], stored: ElementFormat, tp: int, *, unbounded: bool = False
+) -> int:
+    return sum(count * layer_token_bytes(layer, stored, tp, unbounded=unbounded) for layer, count in groups)
 
 
 def _overhead(groups: LayerGroups, stored: ElementFormat, tp: int) -> dict[str, Any]:
@@ -244,7 +266,6 @@ def _per_layer(
     rows = []
     stage_of = [place for place, stage in enumerate(split) for _ in stage]
     for index, layer in enumerate(spec.layers):
-        a_token, kept = layer_token_bytes(layer, stored, tp), layer.tokens_kept(seq_len, block_size)
         rows.append(
             {
                 "layer": index,
@@ -254,10 +275,13 @@ def _per_layer(
                 "k_head_dim": layer.k_head_dim,
                 "v_head_dim": layer.v_head_dim,
                 "latent_dim": layer.latent_dim,
+                "index_dim": layer.index_dim,
+                "compressed_dim": layer.compressed_dim,
+                "compress_ratio": layer.compress_ratio,
                 "window": layer.window,
-                "bytes_per_token": a_token,
-                "tokens_kept": kept,
-                "bytes_per_sequence": a_token * kept,
+                "bytes_per_token": layer_token_bytes(layer, stored, tp),
+                "tokens_kept": layer.tokens_kept(seq_len, block_size),
+                "bytes_per_sequence": sequence_bytes(((layer, 1),), seq_len, stored, block_size, tp),
                 "state_bytes_per_sequence": layer_state_bytes(layer, tp),
             }
         )

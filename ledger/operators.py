@@ -193,9 +193,7 @@ class StepCosts:
 
     def _experts(self, matrix: _Matrix, tokens: int) -> Operator:
         experts, first, second = matrix.shape
-        chosen = Fields(self.spec.config).integer(*CHOSEN_NAMES)
-        if chosen > experts:
-            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {experts} experts")
+        chosen = self._chosen(experts)
         touched = experts_touched(experts, chosen, tokens)
         one = matrix.stored.bytes_of(matrix.shape[1:])
         flops = 2 * first * second * chosen * tokens * matrix.count * matrix.share
@@ -245,18 +243,33 @@ class StepCosts:
 
     def _elementwise(self, tokens: int) -> Operator:
         """Norms (read, write), residual sums (two reads, a write), activations between MLP matrices; unfused."""
-        held = sum(matrix.stored.bytes_of(matrix.shape) * matrix.count for matrix in self.vectors)
+        held = sum(self._vector_bytes(vector, tokens) for vector in self.vectors)
         normed = 2 * sum(_normed_elements(self.spec, vector) for vector in self.vectors if _NORM.search(vector.name))
         sums = 3 * self.spec.hidden_size * self._halves()
         inner = self._inner_elements()
         moved = tokens * (normed + sums + inner) * self.element_bytes
         how = (
             f"{tokens:,} tokens x ({normed:,} norms + {sums:,} residual sums + {inner:,.0f} activations)"
-            f" x {self.element_bytes} B = {moved:,.0f} B; {held:,} B of norms and biases; operations not counted"
+            f" x {self.element_bytes} B = {moved:,.0f} B; {held:,.0f} B of norms and biases; operations not counted"
         )
         return Operator(
             "norms, residuals, activations", "norms", self.spec.num_layers, 0, held, 0, moved, self.plain_dtype, how
         )
+
+    def _vector_bytes(self, vector: _Matrix, tokens: int) -> float:
+        """Bytes read of a norm, bias or other vector; of experts' biases those of the experts touched."""
+        size = vector.stored.bytes_of(vector.shape) * vector.count * vector.share
+        if vector.part != "experts":
+            return size
+        experts = vector.shape[0]
+        return size * experts_touched(experts, self._chosen(experts), tokens) / experts
+
+    def _chosen(self, experts: int) -> int:
+        """Routed experts a token goes to; InputError when the config says more than there are."""
+        chosen = Fields(self.spec.config).integer(*CHOSEN_NAMES)
+        if chosen > experts:
+            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {experts} experts")
+        return chosen
 
     def _inner_elements(self) -> float:
         """Elements of a token between the matrices of all MLPs: read from the first ones, written for the last."""
@@ -264,7 +277,7 @@ class StepCosts:
         for matrix in self.matrices:
             if matrix.part == "experts":
                 inner = prod(matrix.shape[1:]) // hidden
-                total += matrix.count * matrix.share * inner * Fields(self.spec.config).integer(*CHOSEN_NAMES)
+                total += matrix.count * matrix.share * inner * self._chosen(matrix.shape[0])
             elif matrix.part == "mlp" and hidden in matrix.shape and not _ROUTER.search(matrix.name):
                 total += matrix.count * matrix.share * prod(matrix.shape) // hidden
         return total

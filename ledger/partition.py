@@ -1,4 +1,4 @@
-"""How a model is cut over devices: layers into pipeline stages, parameters over tensor-parallel ranks. Knows no bytes."""
+"""How a model is cut over devices: layers into stages, parameters over tensor-parallel ranks. Knows no bytes."""
 
 from __future__ import annotations
 

@@ -21,8 +21,18 @@ from ledger.partition import MAX_RANKS, rank_share, stage_of_tensor, stages
 from ledger.weights import PARTS, active_parameter_count, parameter_shapes, part_of
 
 __all__ = [
-    "AS_STORED", "WEIGHT_FORMATS", "RankWeights", "WeightFormat", "rank_weights", "stored_weights", "tensor_formats",
-    "format_name", "weight_bytes_of", "weight_format", "weights_report", "weights_text",
+    "AS_STORED",
+    "WEIGHT_FORMATS",
+    "RankWeights",
+    "WeightFormat",
+    "format_name",
+    "rank_weights",
+    "stored_weights",
+    "tensor_formats",
+    "weight_bytes_of",
+    "weight_format",
+    "weights_report",
+    "weights_text",
 ]  # fmt: skip
 
 AS_STORED = "as-stored"
@@ -92,7 +102,7 @@ def rank_weights(
 def weights_report(
     spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, head_weights: str = "16bit"
 ) -> dict[str, Any]:
-    """Weights by part: parameters, bytes, how much of it stays 16-bit, the share of a 16-bit model, and what a rank holds.
+    """Weights by part: parameters, bytes, what stays 16-bit, the share of a 16-bit model, and what a rank holds.
 
     `active_bytes` is what one token reads: of the routed experts the chosen ones, everything else in full.
     """
@@ -163,9 +173,7 @@ def _plain(spec: ModelSpec) -> WeightFormat:
     return WEIGHT_FORMATS["bf16"]
 
 
-def _format_of(
-    name: str, shape: tuple[int, ...], part: str, scheme: StoredScheme, *, is_output: bool
-) -> WeightFormat:
+def _format_of(name: str, shape: tuple[int, ...], part: str, scheme: StoredScheme, *, is_output: bool) -> WeightFormat:
     wanted = scheme.format
     rest = WEIGHT_FORMATS["bf16"]
     if not wanted.quantized:

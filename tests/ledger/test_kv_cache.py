@@ -68,20 +68,51 @@ def test_default_is_two_bytes_whatever_the_config_says():
     assert kv_report(spec, 50)["kv_bytes_total"] == kv_report(spec, 50, kv_dtype="bf16")["kv_bytes_total"]
 
 
-FORMATS = [("fp32", 4), ("fp16", 2), ("fp8", 1), ("int8", 1), ("int4", 0.5), ("int2", 0.25)]
+BITS = [("fp32", 32), ("fp16", 16), ("fp8", 8), ("int8", 8.25), ("int4", 4.5), ("int2", 2.5)]
+PAYLOAD_BITS = [("int8", 8), ("int4", 4), ("int2", 2)]
 
 
-@pytest.mark.parametrize(("dtype", "size"), FORMATS)
-def test_formats(dtype, size):
+@pytest.mark.parametrize(("dtype", "bits"), BITS)
+@pytest.mark.parametrize("head_dim", [64, 128])
+def test_a_format_includes_the_scales_and_zero_points_of_its_groups(dtype, bits, head_dim):
+    spec = ModelSpec.from_fields(layers=2, kv_heads=2, head_dim=head_dim)
+    report = kv_report(spec, 10, kv_dtype=dtype)
+    assert report["kv_bytes_total"] == 10 * 2 * 2 * 2 * head_dim * bits / 8
+    assert report["overhead"]["bits_per_element"] == bits
+
+
+@pytest.mark.parametrize(("dtype", "bits"), PAYLOAD_BITS)
+def test_group_0_counts_the_payload_alone_and_says_so(dtype, bits):
     spec = ModelSpec.from_fields(layers=2, kv_heads=2, head_dim=64)
-    assert kv_report(spec, 10, kv_dtype=dtype)["kv_bytes_total"] == 10 * 2 * 2 * 2 * 64 * size
+    report = kv_report(spec, 10, kv_dtype=dtype, kv_group_size=0)
+    assert report["kv_bytes_total"] == 10 * 2 * 2 * 2 * 64 * bits / 8
+    assert "payload only" in report["formula"]
 
 
-def test_groups_add_scale_and_zero_point():
+def test_smaller_groups_cost_more_and_groups_need_a_format_that_has_them():
     spec = ModelSpec.from_fields(layers=1, kv_heads=1, head_dim=64)
     assert kv_report(spec, 1, kv_dtype="int4", kv_group_size=32)["kv_bytes_total"] == 64 + 4 * 4
     with pytest.raises(InputError, match="kv_group_size"):
         kv_report(spec, 1, kv_dtype="fp16", kv_group_size=32)
+    with pytest.raises(InputError, match="kv_group_size"):
+        kv_report(spec, 1, kv_dtype="int4", kv_group_size=-1)
+
+
+def test_a_group_never_spans_heads():
+    heads_of_96 = ModelSpec.from_fields(layers=1, kv_heads=4, head_dim=96)
+    assert kv_report(heads_of_96, 1, kv_dtype="int4")["kv_bytes_total"] == 2 * 4 * (96 // 2 + 2 * 4)
+
+
+def test_a_latent_is_one_row():
+    spec = load_model_spec("deepseek-v3")
+    assert kv_report(spec, 1, kv_dtype="int8")["kv_bytes_total"] == 61 * (576 + 9 * 2)
+
+
+def test_the_formula_prints_the_overhead():
+    spec = ModelSpec.from_fields(layers=32, kv_heads=8, head_dim=128)
+    assert kv_report(spec, 1, kv_dtype="int4")["formula"].startswith(
+        "2 x 32 layers x 8 KV heads x (128 x 0.5 B + 2 groups x 4 B) = 36,864 B a token"
+    )
 
 
 def test_formula_has_the_numbers():
