@@ -31,9 +31,7 @@ BAR_ROW = 26
 NAME_ROOM = 132
 SELECTION = "operator"
 SHAPES = {"linear": "circle", "attention": "diamond", "other": "square"}
-PHASE_PAINT = {"prefill": "cand_strong", "decode": "cand"}
-# Points nearer than this on the logarithmic x axis, in decades, share one name.
-SAME_PLACE = 0.18
+PHASE_PAINT = {"prefill": "base_strong", "decode": "cand"}
 
 
 def roofline_chart(
@@ -45,9 +43,9 @@ def roofline_chart(
 ) -> alt.LayerChart:
     """FLOP/s over FLOP/B, both logarithmic: a roof a number format, a mark an operator, which can be clicked.
 
-    A point: key, name, phase, kind (of SHAPES), intensity, attained_flops_per_s, share (of its step's time), bound.
+    A point: key, name, phase, kind (of SHAPES), intensity, ridge, attained_flops_per_s, share (of its step's time), bound.
     A roof: name, flops_per_s, bandwidth_bytes_per_s, ridge. Words: prefill, decode, kind_linear, kind_attention,
-    kind_other, ridge with {value}, operator, phase, intensity, attained, time_share, bound.
+    kind_other, operator, phase, intensity, attained, time_share, bound.
     """
     t = TOKENS[mode]
     shown = [point for point in points if point["intensity"] and point["attained_flops_per_s"]]
@@ -55,10 +53,10 @@ def roofline_chart(
     x = _log_axis("x:Q", (low, high), _powers(low, high), _power_label("FLOP/B", high))
     y = _log_axis("y:Q", (floor, top), _powers(floor, top), _power_label("TFLOP/s", top))
     layers = [
-        legend(_shape_legend(shown, t, words), ROOF_HEIGHT, pixels=False),
-        *_roofs(roofs, low, high, floor, t, x, y, words),
-        _points(shown, chosen, t, x, y, words),
-        _point_names(shown, t, x, y),
+        *_roofs(roofs, low, high, floor, t, x, y),
+        _ring(shown, chosen, t, x, y),
+        _points(shown, t, x, y, words),
+        _slope_names(shown, t, x, y, words),
     ]
     return finish(layers, mode, ROOF_HEIGHT)
 
@@ -76,9 +74,9 @@ def _extent(points: Sequence[Mapping[str, Any]], roofs: Sequence[Mapping[str, An
     ridges = [roof["ridge"] for roof in roofs]
     across = [*(point["intensity"] for point in points), *ridges]
     up = [*(point["attained_flops_per_s"] / TERA for point in points), *(roof["flops_per_s"] / TERA for roof in roofs)]
-    low = 10.0 ** math.floor(math.log10(min(across)) - 0.05)
+    low = 10.0 ** math.floor(math.log10(min(across)) - 0.4)
     high = 10.0 ** math.ceil(math.log10(max(across)) + 0.05)
-    return low, high, min(up) / 2, max(up) * 2.2
+    return low, high, min(up) / 2, max(up) * 3
 
 
 def _powers(low: float, high: float) -> list[float]:
@@ -92,14 +90,6 @@ def _power_label(unit: str, high: float) -> str:
     return f"format(datum.value, ',~g') + (abs(datum.value / {last!r} - 1) < 0.01 ? ' {unit}' : '')"
 
 
-def _shape_legend(points: Sequence[Mapping[str, Any]], t: Mapping[str, str], words: Mapping[str, str]) -> list[Swatch]:
-    kinds = {point["kind"] for point in points}
-    phases = [phase for phase in PHASE_PAINT if any(point["phase"] == phase for point in points)]
-    found = [Swatch(words[phase], t[PHASE_PAINT[phase]], t[PHASE_PAINT[phase]]) for phase in phases]
-    shapes = [Swatch(words[f"kind_{kind}"], t["muted"], t["muted"], SHAPES[kind]) for kind in SHAPES if kind in kinds]
-    return [*found, *shapes]
-
-
 def _roofs(
     roofs: Sequence[Mapping[str, Any]],
     low: float,
@@ -108,8 +98,8 @@ def _roofs(
     t: Mapping[str, str],
     x: alt.X,
     y: alt.Y,
-    words: Mapping[str, str],
 ) -> list[alt.Chart]:
+    """Each roof with its name, ridge included, above its flat end; the slope is the same for all and drawn once."""
     layers = []
     for place, roof in enumerate(roofs):
         slope = roof["bandwidth_bytes_per_s"] / TERA
@@ -123,14 +113,9 @@ def _roofs(
         )
         name = [{"x": high, "y": peak, "text": roof["name"]}]
         layers.append(_text(name, x, y, t["muted"], align="right", dy=-9, fontSize=12))
-        ridge = [
-            {"x": roof["ridge"], "y": floor, "y2": peak, "text": words["ridge"].format(value=number(roof["ridge"]))}
-        ]
+        ridge = [{"x": roof["ridge"], "y": floor, "y2": peak}]
         rule = alt.Chart(data(ridge)).mark_rule(color=t["muted"], strokeDash=[2, 3], tooltip=None)
         layers.append(rule.encode(x=x, y=y, y2="y2:Q"))
-        align = "right" if math.log10(roof["ridge"] / low) > 0.5 * math.log10(high / low) else "left"
-        dx = -6 if align == "right" else 6
-        layers.append(_text(ridge, x, y, t["muted"], align=align, dx=dx, dy=-9 - 15 * place, fontSize=12))
     return layers
 
 
@@ -139,24 +124,36 @@ def _text(rows: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, colour: str, **
     return chart.encode(x=x, y=y, text="text:N", color=alt.value(colour))
 
 
+def _size(point: Mapping[str, Any]) -> float:
+    """The area of a mark: its share of the step's time, and enough to be clicked when that is little."""
+    return 50 + 500 * point["share"]
+
+
+def _ring(
+    points: Sequence[Mapping[str, Any]], chosen: str | None, t: Mapping[str, str], x: alt.X, y: alt.Y
+) -> alt.Chart:
+    """A ring around the chosen mark."""
+    rows = [
+        {"x": point["intensity"], "y": point["attained_flops_per_s"] / TERA, "size": 2.2 * _size(point) + 120}
+        for point in points
+        if point["key"] == chosen
+    ]
+    mark = alt.Chart(data(rows)).mark_point(
+        shape="circle", filled=False, strokeWidth=1.8, color=t["text"], tooltip=None
+    )
+    return mark.encode(x=x, y=y, size=alt.Size("size:Q", scale=None))
+
+
 def _points(
-    points: Sequence[Mapping[str, Any]],
-    chosen: str | None,
-    t: Mapping[str, str],
-    x: alt.X,
-    y: alt.Y,
-    words: Mapping[str, str],
+    points: Sequence[Mapping[str, Any]], t: Mapping[str, str], x: alt.X, y: alt.Y, words: Mapping[str, str]
 ) -> alt.Chart:
     rows = [
         {
             "key": point["key"],
             "x": point["intensity"],
             "y": point["attained_flops_per_s"] / TERA,
-            "size": 50 + 500 * point["share"],
-            "shape": SHAPES[point["kind"]],
-            "fill": t[PHASE_PAINT[point["phase"]]],
-            "stroke": t["text"] if point["key"] == chosen else t["card"],
-            "width": 2.2 if point["key"] == chosen else 1.0,
+            "size": _size(point),
+            "kind": words[f"kind_{point['kind']}"],
             "name": point["name"],
             "phase": words[point["phase"]],
             "intensity": exact(round(point["intensity"], 3), "FLOP/B"),
@@ -164,43 +161,48 @@ def _points(
             "time_share": f"{100 * point['share']:.1f} %",
             "bound": point["bound"],
         }
-        for point in sorted(points, key=lambda one: (one["key"] == chosen, -one["share"]))
+        for point in sorted(points, key=lambda one: -one["share"])
     ]
     names = ("phase", "intensity", "attained", "time_share", "bound")
     tips = tooltip(name=words["operator"], **{name: words[name] for name in names})
+    phases = [phase for phase in PHASE_PAINT if any(point["phase"] == phase for point in points)]
+    kinds = [kind for kind in SHAPES if any(point["kind"] == kind for point in points)]
+    paint = alt.Scale(domain=[words[phase] for phase in phases], range=[t[PHASE_PAINT[phase]] for phase in phases])
+    form = alt.Scale(domain=[words[f"kind_{kind}"] for kind in kinds], range=[SHAPES[kind] for kind in kinds])
+    columns = alt.ExprRef("width < 320 ? 1 : 4")
     pick = alt.selection_point(name=SELECTION, fields=["key"], on="click", empty=False)
     return (
         alt.Chart(data(rows))
-        .mark_point(filled=True, opacity=0.92, cursor="pointer")
+        .mark_point(filled=True, opacity=0.92, cursor="pointer", stroke=t["card"], strokeWidth=1)
         .encode(
             x=x, y=y,
             size=alt.Size("size:Q", scale=None),
-            shape=alt.Shape("shape:N", scale=None),
-            fill=alt.Fill("fill:N", scale=None),
-            stroke=alt.Stroke("stroke:N", scale=None),
-            strokeWidth=alt.StrokeWidth("width:Q", scale=None),
+            color=alt.Color("phase:N", scale=paint, legend=alt.Legend(title=None, columns=columns)),
+            shape=alt.Shape("kind:N", scale=form, legend=alt.Legend(title=None, columns=columns, symbolFillColor=t["muted"],
+                                                                    symbolStrokeColor=t["muted"], symbolType="circle")),
             tooltip=tips,
         )
         .add_params(pick)
     )  # fmt: skip
 
 
-def _point_names(points: Sequence[Mapping[str, Any]], t: Mapping[str, str], x: alt.X, y: alt.Y) -> alt.Chart:
-    """A name for each group of marks that lie together: that of the one which takes most time, and how many more."""
-    groups: list[list[Mapping[str, Any]]] = []
-    for point in sorted(points, key=lambda one: one["intensity"]):
-        at = math.log10(point["intensity"])
-        if groups and at - math.log10(groups[-1][0]["intensity"]) < SAME_PLACE:
-            groups[-1].append(point)
-        else:
-            groups.append([point])
-    rows = []
-    for group in groups:
-        first = max(group, key=lambda one: one["share"])
-        more = f" +{len(group) - 1}" if len(group) > 1 else ""
-        row = {"x": first["intensity"], "y": first["attained_flops_per_s"] / TERA, "text": f"{first['name']}{more}"}
-        rows.append(row)
-    return _text(rows, x, y, t["text"], align="left", dx=10, dy=12, fontSize=12)
+def _slope_names(
+    points: Sequence[Mapping[str, Any]], t: Mapping[str, str], x: alt.X, y: alt.Y, words: Mapping[str, str]
+) -> alt.Chart:
+    """What kind the longest operator of each kind and phase is, up and left of it, where it lies on the slope.
+
+    Every mark by its name would not fit, nor would names between the roofs.
+    """
+    longest: dict[tuple[str, str], Mapping[str, Any]] = {}
+    for point in sorted(points, key=lambda one: one["share"]):
+        if point["kind"] != "other":
+            longest[point["phase"], point["kind"]] = point
+    rows = [
+        {"x": one["intensity"], "y": one["attained_flops_per_s"] / TERA, "text": words[f"kind_{one['kind']}"]}
+        for one in longest.values()
+        if one["intensity"] < 0.8 * one["ridge"]
+    ]
+    return _text(rows, x, y, t["text"], align="right", dx=-12, dy=-9, fontSize=12)
 
 
 def time_share_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[str, str]) -> alt.LayerChart:
@@ -233,7 +235,7 @@ def time_share_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mappin
                 "took": exact(round(row["time_s"] * scale, 5), unit),
                 "time_share": f"{100 * row['share']:.1f} %",
                 "bound": row["bound"],
-                "text": f"{number(row['time_s'] * scale)} {unit} · {100 * row['share']:.0f} %",
+                "text": f"{_time_text(row['time_s'])} · {_share_text(row['share'])}",
             }
         )
     tips = tooltip(name=words["operator"], phase=words["phase"], took=words["duration"],
@@ -246,6 +248,15 @@ def time_share_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mappin
         label(ends, height, x, colour=t["muted"], align="left", dx=6, fontSize=12),
     ]
     return finish(layers, mode, height)
+
+
+def _time_text(seconds: float) -> str:
+    scale, unit = time_unit(seconds)
+    return number(seconds * scale, 3, unit)
+
+
+def _share_text(share: float) -> str:
+    return f"{100 * share:.0f} %" if share >= 0.005 or not share else "< 1 %"
 
 
 def time_unit(seconds: float) -> tuple[float, str]:
@@ -267,7 +278,7 @@ def crossover_chart(
     batches = sorted({point["batch"] for point in found})
     low = min(ridge, *(point["intensity"] for point in found)) / 1.6
     high = max(ridge, *(point["intensity"] for point in found)) * 1.9
-    x = _log_axis("x:Q", (batches[0], batches[-1]), batches, _batch_label(batches, words), base=2)
+    x = _log_axis("x:Q", (batches[0], batches[-1]), batches, "format(datum.value, ',d')", base=2)
     y = _log_axis("y:Q", (low, high), _powers(low, high), _power_label("FLOP/B", high))
     paints = {"linear": t["cand"], "attention": t["activations"]}
     swatches = [Swatch(words[f"kind_{line['kind']}"], paints[line["kind"]], paints[line["kind"]]) for line in lines]
@@ -303,7 +314,3 @@ def crossover_chart(
                   fontSize=12.5, fontWeight=600),
         ]  # fmt: skip
     return finish(layers, mode, LINES_HEIGHT)
-
-
-def _batch_label(batches: Sequence[int], words: Mapping[str, str]) -> str:
-    return f"format(datum.value, ',d') + (datum.value == {batches[-1]} ? ' {words['batch_unit']}' : '')"

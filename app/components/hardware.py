@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components.inputs import choice
 from app.state import badge, t
-from experiments.calibrate import stored_accelerator
+from experiments.calibrate import this_machine
 from experiments.report.words import number
 from ledger.errors import InputError
 from ledger.hardware import Accelerator, catalogue
@@ -28,7 +28,7 @@ def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
 @st.cache_data(ttl=CACHED_S, show_spinner=False)
 def cards() -> dict[str, Accelerator]:
     """Name -> card; this machine, when it is calibrated, first. InputError when the user's own file is wrong."""
-    this = stored_accelerator()
+    this = this_machine()
     return ({THIS: this} if this is not None else {}) | catalogue()
 
 

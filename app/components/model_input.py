@@ -39,19 +39,20 @@ def model_source(page: str, chosen: str) -> ModelSource | None:
 def _label(name: str) -> str:
     if name in (CONFIG, TYPED):
         return t(f"model.{name}")
-    return _shape_label(name, t("model.shape"), t("model.shape_latent"), t("model.shape_state"))
+    form, numbers = _shape(name)
+    return f"{name} · {t(f'model.{form}', **numbers)}"
 
 
 @st.cache_data(show_spinner=False)
-def _shape_label(name: str, heads: str, latent: str, state: str) -> str:
-    """A preset's name and shape; the three texts are the reader's language, and part of the cache's key."""
+def _shape(name: str) -> tuple[str, dict[str, int]]:
+    """Which text describes a preset's shape, and its numbers: those of the first layer that keeps KV."""
     spec = load_model_spec(name)
     first = next((layer for layer in spec.layers if layer.keeps_kv), None)
     if first is None:
-        return f"{name} · {state.format(layers=spec.num_layers)}"
+        return "shape_state", {"layers": spec.num_layers}
     if first.kind == "mla":
-        return f"{name} · {latent.format(layers=spec.num_layers, latent=first.latent_dim)}"
-    return f"{name} · {heads.format(layers=spec.num_layers, heads=first.kv_heads, dim=first.k_head_dim)}"
+        return "shape_latent", {"layers": spec.num_layers, "latent": first.latent_dim}
+    return "shape", {"layers": spec.num_layers, "heads": first.kv_heads, "dim": first.k_head_dim}
 
 
 def _typed(page: str) -> ModelSource:

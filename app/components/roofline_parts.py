@@ -25,14 +25,14 @@ def seconds(value: float) -> str:
     return f"{number(value * scale)} {unit}"
 
 
-def verdict(view: RooflineView, setting: StepSetting) -> None:
+def verdict(view: RooflineView) -> None:
     """What limits each phase, in words."""
     with st.container(border=True, key="verdict"):
         marks = [_bound_badge(phase, report["totals"]["bound"]) for phase, report in view.reports.items()]
         st.markdown(f"{' '.join(marks)} {badge('computed')}")
         with st.container(key="verdict_sentence"):
             st.markdown(" ".join(_phase_sentence(phase, report) for phase, report in view.reports.items()))
-        st.caption(_crossover_line(view, setting))
+        st.caption(_crossover_line(view))
 
 
 def _bound_badge(phase: str, bound: str) -> str:
@@ -52,12 +52,12 @@ def _phase_sentence(phase: str, report: dict[str, Any]) -> str:
     return t(f"roofline.sentence_{phase}_{totals['bound']}", **numbers)
 
 
-def _crossover_line(view: RooflineView, setting: StepSetting) -> str:
+def _crossover_line(view: RooflineView) -> str:
     if view.crossover_batch is None:
         line = t("roofline.no_crossover", ridge=number(view.ridge))
     else:
         line = t("roofline.crossover_line", batch=f"{view.crossover_batch:,}", ridge=number(view.ridge))
-    return f"{line} {t('roofline.bound_only', tp=setting.tp)}"
+    return f"{line} {t('roofline.bound_only')}"
 
 
 def roof(view: RooflineView) -> None:
@@ -77,7 +77,12 @@ def roof(view: RooflineView) -> None:
 
 
 def _roof_name(item: dict[str, Any]) -> str:
-    return t("roofline.roof_name", dtype=item["dtype"].upper(), rate=number(item["flops_per_s"] / TERA))
+    return t(
+        "roofline.roof_name",
+        dtype=item["dtype"].upper(),
+        rate=number(item["flops_per_s"] / TERA),
+        ridge=number(item["ridge"]),
+    )
 
 
 def _chosen(view: RooflineView) -> str:
@@ -113,7 +118,7 @@ def _card(view: RooflineView) -> None:
     }
     st.table({"": list(rows), " ": list(rows.values())}, hide_index=True, hide_header=True)
     st.caption(t("roofline.formula"))
-    st.markdown(escape(point["how"]))
+    st.markdown("  \n".join(escape(step.strip()) for step in point["how"].split(";")))
 
 
 def _operator_label(key: str) -> str:

@@ -64,7 +64,7 @@ def page() -> None:
 
 def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
     """The model and the settings of the deployment; None while the model's config is not accepted."""
-    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3], vertical_alignment="bottom")
+    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3])
     with first:
         model = model_choice(PAGE)
     with second:
@@ -73,7 +73,7 @@ def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
         weights = weights_choice(PAGE)
     with fourth:
         kv_dtype = kv_choice(PAGE)
-    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3], vertical_alignment="bottom")
+    first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3])
     with first:
         seq_len = context(PAGE)
     with second:
@@ -94,7 +94,7 @@ def _more(engine: str) -> dict[str, object]:
     """What few change: exact numbers, the memory fraction, pipeline stages, block, group and step sizes."""
     fraction = ENGINES[engine].memory_fraction
     with st.expander(t("ledger.more"), icon=":material/tune:", type="compact"):
-        first, second, third, fourth = st.columns(4, vertical_alignment="bottom")
+        first, second, third, fourth = st.columns(4)
         with first:
             exact(PAGE, "seq_len", t("ledger.exact_seq_len"), (1, MOST_TOKENS))
             pp = choice(PAGE, "pp", t("ledger.pp"), PP, "1", str)

@@ -34,7 +34,7 @@ def page() -> None:
         st.error(t("failed.input_error", error=escape(str(error))))
         return
     warn_assumed(spec_of(source), view.warnings)
-    parts.verdict(view, setting)
+    parts.verdict(view)
     parts.roof(view)
     parts.times(view)
     parts.crossover(view, setting)
@@ -44,14 +44,14 @@ def page() -> None:
 
 
 def _inputs() -> tuple[ModelSource, str, tuple[str, ...], StepSetting] | None:
-    first, second, third = st.columns([2.2, 2, 1.9], vertical_alignment="bottom")
+    first, second, third = st.columns([2.2, 2, 1.9])
     with first:
         model = model_choice(PAGE, typed=False)
     with second:
         gpu = gpu_choice(PAGE)
     with third:
         phase = segments(PAGE, "phase", t("roofline.phase"), (BOTH, *PHASES), BOTH, _phase_label)
-    first, second, third, fourth, fifth = st.columns([1.5, 1.5, 1, 1, 0.7], vertical_alignment="bottom")
+    first, second, third, fourth, fifth = st.columns([1.5, 1.5, 1, 1, 0.7])
     with first:
         batch = sequences(PAGE, "batch", t("roofline.batch"))
     with second:
