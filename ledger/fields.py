@@ -64,8 +64,8 @@ class Fields:
             raise InputError(self.where + name, _short(value), "a string")
         return value
 
-    def strings(self, name: str, length: int) -> list[str] | None:
-        """A list of exactly `length` strings; None when absent, null or empty."""
+    def strings(self, name: str, length: int | None) -> list[str] | None:
+        """A list of strings (of exactly `length` unless None); None when absent, null or empty."""
         value = self._list(name, length)
         if value is None:
             return None

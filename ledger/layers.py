@@ -56,7 +56,7 @@ class LayerSpec:
     csa     keys and values of the last `window` tokens, and of all tokens one compressed entry (`compressed_dim`
             elements) and one index key for every `compress_ratio`
     hca     the same without index keys, at a higher ratio
-    state   a recurrent state of constant size (state-space or linear attention), or a short convolution's alone
+    state   a recurrent state of constant size (state-space or linear attention), or a short convolution's inputs
     shared  reads an earlier layer's cache and keeps nothing
     none    no token mixing at all
 
@@ -69,6 +69,7 @@ class LayerSpec:
     v_head_dim: int = 0
     window: int | None = None
     latent_dim: int = 0
+    attentions: int = 1  # attention blocks in this layer, each with latents of its own
     index_dim: int = 0
     compressed_dim: int = 0
     compress_ratio: int = 1
@@ -90,7 +91,7 @@ class LayerSpec:
         found = [
             CacheRow("key", self.kv_heads, self.k_head_dim, self.window),
             CacheRow("value", self.kv_heads, self.v_head_dim, self.window),
-            CacheRow("latent", 1, self.latent_dim, replicated=True),
+            CacheRow("latent", self.attentions, self.latent_dim, replicated=True),
             CacheRow("compressed entry", 1, self.compressed_dim, stride=self.compress_ratio, replicated=True),
             CacheRow("index key", 1, self.index_dim, stride=self.compress_ratio, replicated=True),
         ]

@@ -31,10 +31,13 @@ class Account:
 
 @dataclass(frozen=True)
 class MemoryLedger:
-    """All accounts, and the capacity they have to fit in (None: unknown)."""
+    """All accounts, and the capacity they have to fit in (None: unknown). `usable_bytes` is less where an engine leaves
+    part of the capacity alone.
+    """
 
     accounts: tuple[Account, ...]
     capacity_bytes: int | None = None
+    usable_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -43,8 +46,9 @@ class MemoryLedger:
 
     @property
     def fits(self) -> bool | None:
-        """True when the accounts fit in the capacity; None when the capacity is unknown."""
-        return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
+        """True when the accounts fit in what is usable of the capacity; None when the capacity is unknown."""
+        limits = [limit for limit in (self.capacity_bytes, self.usable_bytes) if limit is not None]
+        return self.total_bytes <= min(limits) if limits else None
 
     def account(self, name: str) -> Account:
         """The account of that name; KeyError when there is none."""

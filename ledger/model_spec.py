@@ -49,10 +49,10 @@ class ModelSpec:
         """
         outer = Fields(config)
         family, fields = family_of(outer, plain_attention)
-        num_layers = fields.integer("num_hidden_layers", "n_layer", "num_layers", "n_layers")
+        num_layers = family.num_layers(fields)
         if num_layers > MAX_LAYERS:
             raise InputError(fields.where + "num_hidden_layers", num_layers, f"at most {MAX_LAYERS:,} layers")
-        heads = fields.integer("num_attention_heads", "n_head", "num_heads", "n_heads")
+        heads = family.heads(fields)
         hidden = fields.integer("hidden_size", "n_embd", "d_model")
         head_dim = family.head_dim(fields, hidden, heads)
         kv_heads = family.kv_heads(fields, heads)
@@ -114,7 +114,7 @@ class ModelSpec:
         )
 
 
-POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
+POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
 
 
 def load_model_spec(source: str | Path, *, plain_attention: bool = False) -> ModelSpec:

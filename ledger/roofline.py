@@ -210,7 +210,7 @@ def _warnings(spec: ModelSpec, rows: list[Timed], seq_len: int) -> list[str]:
         {(row.operator.compute_dtype, row.runs_in) for row in rows if row.operator.compute_dtype != row.runs_in}
     )
     for dtype, runs_in in wider:
-        found.append(f"no {dtype} rate on this accelerator: counted at its {runs_in} rate")
+        found.append(f"{dtype} has no faster path on this accelerator: counted at its {runs_in} rate")
     if spec.max_position and seq_len > spec.max_position:
         found.append(
             f"{seq_len:,} tokens are more than the model's maximum of {spec.max_position:,}; computed all the same"

@@ -17,11 +17,13 @@ from ledger.tensors import TABLES
 # The first pattern that a parameter's name matches decides its part.
 PARTS = {
     "head": re.compile(r"^lm_head"),
-    "embedding": re.compile(r"embed|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
+    "embedding": re.compile(r"embed(?!ding_norm)|wte|wpe|per_layer_(model_)?proj|per_layer_input"),
     "norms": re.compile(r"norm|\bln_"),
     "experts": re.compile(r"\bexperts\."),
-    "attention": re.compile(r"attention|self_attn|\battn\.|mixer\.[qkvo]_proj"),
-    "state": re.compile(r"mamba|linear_attn|mixer\.(dt_bias|A_log|D$|conv1d|in_proj|out_proj)"),
+    "attention": re.compile(r"attention|self_attn|\battn\.|(mixer|temporal_block)\.[qkvo]_proj"),
+    "state": re.compile(
+        r"mamba|linear_attn|temporal_block|\bconv\.|mixer\.(dt_bias|A_log|D$|conv1d|(in|x|dt|out)_proj)"
+    ),
     "mlp": re.compile(""),
 }
 CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")

@@ -1,4 +1,4 @@
-"""Decoders with a gated MLP: the Llama family, its relatives, their mixtures of experts, and latent attention."""
+"""Decoders with a gated MLP: the Llama family, its relatives, and their mixtures of experts."""
 
 from __future__ import annotations
 
@@ -141,13 +141,13 @@ def gemma3(spec: ModelSpec) -> Tensors:
 
 def mixtral(spec: ModelSpec) -> Tensors:
     """Mixtral: experts in every layer."""
-    return decoder(spec, attention(), _routed("num_local_experts", "intermediate_size"), TWO_NORMS)
+    return decoder(spec, attention(), routed("num_local_experts", "intermediate_size"), TWO_NORMS)
 
 
 def minimax(spec: ModelSpec) -> Tensors:
     """MiniMax-M2: experts in every layer, q and k normalised over all heads."""
-    routed = _routed("num_local_experts", "intermediate_size")
-    return decoder(spec, attention(qk_norm="whole"), routed, TWO_NORMS)
+    sparse = routed("num_local_experts", "intermediate_size")
+    return decoder(spec, attention(qk_norm="whole"), sparse, TWO_NORMS)
 
 
 def qwen3_moe(spec: ModelSpec) -> Tensors:
@@ -155,11 +155,11 @@ def qwen3_moe(spec: ModelSpec) -> Tensors:
     fields = Fields(spec.config)
     dense = set(fields.integers("mlp_only_layers") or [])
     step = fields.integer("decoder_sparse_step", default=1)
-    routed, flat = _routed("num_experts", "moe_intermediate_size"), mlp()
+    sparse_mlp, flat = routed("num_experts", "moe_intermediate_size"), mlp()
 
     def feed_forward(spec: ModelSpec, index: int, at: str) -> Tensors:
         sparse = index not in dense and (index + 1) % step == 0
-        return (routed if sparse else flat)(spec, index, at)
+        return (sparse_mlp if sparse else flat)(spec, index, at)
 
     bias = fields.boolean("attention_bias")
     return decoder(spec, attention(qkv_bias=bias, output_bias=bias, qk_norm="head"), feed_forward, TWO_NORMS)
@@ -204,45 +204,9 @@ def llama4(spec: ModelSpec) -> Tensors:
     return decoder(spec, attention(qkv_bias=bias, output_bias=bias), feed_forward, TWO_NORMS)
 
 
-def deepseek(spec: ModelSpec) -> Tensors:
-    """DeepSeek V2, V3 and Kimi-K2: latent attention, dense layers first, then routed and shared experts."""
-    return decoder(spec, _latent_attention, _deepseek_mlp, TWO_NORMS)
+def routed(count_field: str, width_field: str) -> LayerPart:
+    """A router and routed experts in every layer; the arguments name the config's fields for their number and width."""
 
-
-def _latent_attention(spec: ModelSpec, index: int, at: str) -> Tensors:
-    fields = Fields(spec.config)
-    hidden, heads = spec.hidden_size, spec.num_heads
-    rank, rope = fields.integer("kv_lora_rank"), fields.integer("qk_rope_head_dim")
-    nope, value = fields.integer("qk_nope_head_dim"), fields.integer("v_head_dim")
-    bias = fields.boolean("attention_bias")
-    query_rank = fields.optional_integer("q_lora_rank", default=1536)
-    if query_rank is None:
-        yield from linear(f"{at}self_attn.q_proj", heads * (nope + rope), hidden)
-    else:
-        yield from linear(f"{at}self_attn.q_a_proj", query_rank, hidden, bias)
-        yield from norm(f"{at}self_attn.q_a_layernorm", query_rank)
-        yield from linear(f"{at}self_attn.q_b_proj", heads * (nope + rope), query_rank)
-    yield from linear(f"{at}self_attn.kv_a_proj_with_mqa", rank + rope, hidden, bias)
-    yield from norm(f"{at}self_attn.kv_a_layernorm", rank)
-    yield from linear(f"{at}self_attn.kv_b_proj", heads * (nope + value), rank)
-    yield from linear(f"{at}self_attn.o_proj", hidden, heads * value, bias)
-
-
-def _deepseek_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
-    fields = Fields(spec.config)
-    every = fields.integer("moe_layer_freq", default=1)
-    if index < fields.integer("first_k_dense_replace", default=0, minimum=0) or index % every:
-        yield from gated_mlp(f"{at}mlp", spec.intermediate_size, spec.hidden_size)
-        return
-    width, count = fields.integer("moe_intermediate_size"), fields.integer("n_routed_experts")
-    yield from experts(f"{at}mlp", count, width, spec.hidden_size)
-    yield from linear(f"{at}mlp.gate", count, spec.hidden_size)
-    shared = fields.integer("n_shared_experts", default=0, minimum=0)
-    if shared:
-        yield from gated_mlp(f"{at}mlp.shared_experts", shared * width, spec.hidden_size)
-
-
-def _routed(count_field: str, width_field: str) -> LayerPart:
     def part(spec: ModelSpec, index: int, at: str) -> Tensors:
         fields = Fields(spec.config)
         count = fields.integer(count_field)

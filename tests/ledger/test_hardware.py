@@ -97,6 +97,11 @@ def test_a_dtype_without_a_path_runs_in_the_next_wider_one() -> None:
         accelerator("l4").rate("fp32")
 
 
+def test_a_dtype_whose_own_path_is_slower_runs_in_a_wider_one() -> None:
+    assert catalogue()["b300"].flops_per_s["int8"] == 153.5e12
+    assert catalogue()["b300"].rate("int8") == ("bf16", 2250e12)
+
+
 def test_the_ridge_is_rate_over_bandwidth() -> None:
     assert accelerator("h100").ridge("bf16") == pytest.approx(989e12 / 3350e9)
 

@@ -101,7 +101,7 @@ def test_totals_are_the_sums_of_the_operators(shared_dir: Path) -> None:
 
 def test_a_rate_the_card_lacks_is_said() -> None:
     report = roofline_report(LLAMA_8B, accelerator("a100"), "decode", 1, 10, weights="fp8")
-    assert report["warnings"] == ["no fp8 rate on this accelerator: counted at its bf16 rate"]
+    assert report["warnings"] == ["fp8 has no faster path on this accelerator: counted at its bf16 rate"]
     report = roofline_report(LLAMA_8B, accelerator("h100"), "decode", 1, 200_000)
     assert "131,072" in report["warnings"][0]
 
