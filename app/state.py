@@ -64,9 +64,13 @@ def set_address(**values: Any) -> None:
             st.query_params[name] = str(value)
 
 
-def draw(chart: alt.LayerChart, description: str) -> None:
-    """Show a chart across its container, with a description for readers who cannot see it."""
-    st.altair_chart(chart, theme=None, width="stretch", alt=description)
+def draw(chart: alt.LayerChart, description: str, **more: Any) -> None:
+    """Show a chart across its container, with a description for readers who cannot see it; `more` as Streamlit's.
+
+    Its specification is not validated again, as `st.altair_chart` would: tests do that, and it takes long.
+    """
+    spec = chart.to_dict(validate=False)
+    st.vega_lite_chart(spec=spec, theme=None, width="stretch", alt=description, **more)
 
 
 def badge(provenance: str) -> str:

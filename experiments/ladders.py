@@ -17,8 +17,9 @@ def lengths_around(seq_len: int, max_position: int) -> tuple[int, ...]:
 
 def concurrencies_around(concurrency: int, most: int | None) -> tuple[int, ...]:
     """Round concurrencies from 1 to past what fits, thinned out to the rows there are."""
-    top = max(8 * concurrency, 2 * (most or 0), 64)
-    rungs = [rung for rung in (1, *LADDER) if rung <= top]
+    every = (1, *LADDER)
+    top = max(4 * concurrency, 2 * (most or 0), every[MOST_ROWS - 1])
+    rungs = [rung for rung in every if rung <= top]
     if len(rungs) > MOST_ROWS:
         rungs = [rung for rung in rungs if rung & (rung - 1) == 0]
     return _window(rungs, concurrency, MOST_ROWS, lead=MOST_ROWS)

@@ -7,15 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.capacity import Deployment, deployment_ledger, ledger_report, max_concurrency, max_seq_len, surface
-from ledger.capacity import usable_bytes as usable_bytes_of
-
 from experiments.ladders import concurrencies_around, lengths_around
+from ledger.capacity import Deployment, deployment_ledger, fits, in_kv_format, ledger_report, surface
 from ledger.errors import InputError
 from ledger.formats import GROUP_OVERHEAD_BYTES, element_format
 from ledger.kv_cache import kv_report
 from ledger.memory import MemoryLedger
-from ledger.weight_formats import weights_report
+from ledger.weight_formats import format_name, weight_format
 
 COMPARED = ("bf16", "int8", "int4")
 SHOWN_ACCOUNTS = ("weights", "kv_cache", "state", "activations")
@@ -60,6 +58,7 @@ class Precision:
     state_bytes: int
     ledger: MemoryLedger
     left_bytes: int | None
+    fits: bool | None
     max_concurrency: int | None
     without_scales: int | None
 
@@ -102,27 +101,28 @@ class LedgerView:
     remedies: tuple[Remedy, ...]
     kv_terms: tuple[KvTerm, ...]
     layers: list[dict[str, Any]]
-    weights: dict[str, Any] | None
+    weights: dict[str, Any]
     warnings: tuple[str, ...]
 
 
 def ledger_view(d: Deployment) -> LedgerView:
     """Everything but the surface, which is larger and drawn apart. InputError for a deployment that cannot be."""
-    usable = usable_bytes_of(d)
-    precisions = tuple(_precision(in_format(d, name), usable) for name in compared(d.kv_dtype))
+    report = ledger_report(d)
+    most = {row["kv_dtype"]: row for row in report["precisions"]}
+    precisions = tuple(_precision(_in_format(d, name), most[name]) for name in compared(d.kv_dtype))
     chosen = next(item for item in precisions if item.kv_dtype == d.kv_dtype)
-    kv = _kv_report(d, d.concurrency)
+    kv = kv_of(d)
     return LedgerView(
-        report=ledger_report(d),
-        usable_bytes=usable,
-        kv_room_bytes=None if usable is None else max(0, usable - _fixed_bytes(chosen.ledger)),
+        report=report,
+        usable_bytes=report["usable_bytes"],
+        kv_room_bytes=report["kv_room_bytes"],
         chosen=chosen,
         precisions=precisions,
-        remedies=() if chosen.left_bytes is None or chosen.left_bytes >= 0 else tuple(_remedies(d)),
+        remedies=tuple(_remedies(d, report)) if report["fits"] is False else (),
         kv_terms=kv_terms(kv, d.tp),
         layers=kv["per_layer"],
-        weights=weights_report(d.spec, d.weights, d.tp, d.pp) if d.spec.config else None,
-        warnings=tuple(kv["warnings"]),
+        weights=report["weights"],
+        warnings=tuple(report["warnings"]),
     )
 
 
@@ -132,40 +132,33 @@ def compared(kv_dtype: str) -> tuple[str, ...]:
     return tuple(sorted((kv_dtype, *others), key=lambda name: -element_format(name).bits))
 
 
-def in_format(d: Deployment, kv_dtype: str) -> Deployment:
+def kv_of(d: Deployment) -> dict[str, Any]:
+    """The kv report of one sequence of the deployment."""
+    return kv_report(d.spec, d.seq_len, 1, d.kv_dtype, d.block_size, d.tp, d.kv_group_size, d.pp)
+
+
+def _in_format(d: Deployment, kv_dtype: str) -> Deployment:
     """The deployment with its KV in another format; the group size goes along only where there are groups."""
-    return replace(d, kv_dtype=kv_dtype, kv_group_size=d.kv_group_size if kv_dtype in GROUP_OVERHEAD_BYTES else None)
+    return in_kv_format(d, kv_dtype, d.kv_group_size if kv_dtype in GROUP_OVERHEAD_BYTES else None)
 
 
-def _fixed_bytes(ledger: MemoryLedger) -> int:
-    """What does not grow with the sequences."""
-    return sum(account.bytes for account in ledger.accounts if account.name not in ("kv_cache", "state"))
-
-
-def _kv_report(d: Deployment, concurrency: int) -> dict[str, Any]:
-    return kv_report(d.spec, d.seq_len, concurrency, d.kv_dtype, d.block_size, d.tp, d.kv_group_size, d.pp)
-
-
-def _precision(d: Deployment, usable: int | None) -> Precision:
-    ledger = deployment_ledger(d)
-    stored = element_format(d.kv_dtype, d.kv_group_size)
-    a_sequence = _kv_report(d, 1)
-    at_most = max_concurrency(d)
-    has_scales = bool(stored.group_size)
+def _precision(d: Deployment, most: Mapping[str, Any]) -> Precision:
+    ledger, kv = deployment_ledger(d), kv_of(d)
     return Precision(
         kv_dtype=d.kv_dtype,
-        payload_bits=stored.bits,
-        bits=a_sequence["overhead"]["bits_per_element"] or stored.bits,
-        sequence_bytes=a_sequence["kv_bytes_per_sequence"],
-        state_bytes=a_sequence["state_bytes_per_sequence"],
+        payload_bits=d.stored.bits,
+        bits=kv["overhead"]["bits_per_element"] or d.stored.bits,
+        sequence_bytes=kv["kv_bytes_per_sequence"],
+        state_bytes=kv["state_bytes_per_sequence"],
         ledger=ledger,
-        left_bytes=None if usable is None else usable - ledger.total_bytes,
-        max_concurrency=at_most,
-        without_scales=max_concurrency(replace(d, kv_group_size=0)) if has_scales else at_most,
+        left_bytes=None if ledger.usable_bytes is None else ledger.usable_bytes - ledger.total_bytes,
+        fits=fits(d),
+        max_concurrency=most["max_concurrency"],
+        without_scales=most["max_concurrency_payload_only"],
     )
 
 
-def _remedies(d: Deployment) -> list[Remedy]:
+def _remedies(d: Deployment, report: Mapping[str, Any]) -> list[Remedy]:
     """What alone would make it fit, the cheapest for quality first."""
     tried = [Remedy("kv_dtype", name) for name in COMPARED[1:]]
     tried += [Remedy("weights", name) for name in REMEDY_WEIGHTS]
@@ -174,22 +167,29 @@ def _remedies(d: Deployment) -> list[Remedy]:
     for remedy in tried:
         if any(item.field == remedy.field for item in found):
             continue  # the mildest of a kind is enough
-        if getattr(d, remedy.field) != remedy.value and _fits(d, remedy):
+        if _fewer(d, remedy) and _fits_with(d, remedy):
             found.append(remedy)
-    at_once, length = max_concurrency(d), max_seq_len(d)
-    if at_once:
-        found.append(Remedy("concurrency", at_once))
-    if length:
-        found.append(Remedy("seq_len", length))
+    if report["max_concurrency"]:
+        found.append(Remedy("concurrency", report["max_concurrency"]))
+    if report["max_seq_len"]:
+        found.append(Remedy("seq_len", report["max_seq_len"]))
     return found
 
 
-def _fits(d: Deployment, remedy: Remedy) -> bool:
+def _fewer(d: Deployment, remedy: Remedy) -> bool:
+    """Whether the change asks for fewer bytes on a card than the deployment takes now."""
+    if remedy.field == "kv_dtype":
+        return element_format(str(remedy.value)).bits < d.stored.bits
+    if remedy.field == "weights":
+        return weight_format(str(remedy.value)).bits < weight_format(format_name(d.spec, d.weights)).bits
+    return int(remedy.value) > d.tp
+
+
+def _fits_with(d: Deployment, remedy: Remedy) -> bool:
     try:
-        value = remedy.value
-        changed = in_format(d, str(value)) if remedy.field == "kv_dtype" else replace(d, **{remedy.field: value})  # type: ignore[arg-type]
-        usable = usable_bytes_of(changed)
-        return usable is not None and deployment_ledger(changed).total_bytes <= usable
+        if remedy.field == "kv_dtype":
+            return bool(fits(_in_format(d, str(remedy.value))))
+        return bool(fits(replace(d, **{remedy.field: remedy.value})))  # type: ignore[arg-type]
     except InputError:
         return False  # this model cannot be cut or stored that way
 
@@ -200,7 +200,7 @@ def surface_of(d: Deployment, kv_room_bytes: int | None, most: int | None) -> Su
     lengths = lengths_around(d.seq_len, d.spec.max_position)
     concurrencies = concurrencies_around(d.concurrency, most)
     points = surface(d, lengths, concurrencies, names)
-    fits = {(point.seq_len, point.concurrency, point.kv_dtype): point.fits for point in points}
+    fitting = {(point.seq_len, point.concurrency, point.kv_dtype): point.fits for point in points}
     cells = [
         {
             "seq_len": point.seq_len,
@@ -208,7 +208,7 @@ def surface_of(d: Deployment, kv_room_bytes: int | None, most: int | None) -> Su
             "kv_bytes": point.kv_bytes,
             "share": point.kv_bytes / kv_room_bytes if kv_room_bytes else None,
             "fits": point.fits,
-            "with": next((name for name in names if fits[point.seq_len, point.concurrency, name]), None),
+            "with": next((name for name in names if fitting[point.seq_len, point.concurrency, name]), None),
         }
         for point in points
         if point.kv_dtype == d.kv_dtype
@@ -218,7 +218,7 @@ def surface_of(d: Deployment, kv_room_bytes: int | None, most: int | None) -> Su
             "kv_dtype": name,
             "bits": element_format(name).bits,
             "is_chosen": name == d.kv_dtype,
-            "rows": [sum(bool(fits[length, count, name]) for count in concurrencies) for length in lengths],
+            "rows": [sum(bool(fitting[length, count, name]) for count in concurrencies) for length in lengths],
         }
         for name in names
     ]

@@ -6,6 +6,7 @@ Knows ModelSpec and the tables of tensors by family. A family without a table is
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from math import prod
 
 from ledger.errors import InputError
@@ -82,6 +83,7 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
     return f"{terms} = {count:,} parameters{tied} x {unit} = {count * element_bytes:,} B"
 
 
+@lru_cache(maxsize=2**16)
 def part_of(name: str) -> str:
     """The part (a key of PARTS) that a parameter belongs to, by its name."""
     return next(part for part, pattern in PARTS.items() if pattern.search(name))

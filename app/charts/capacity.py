@@ -174,7 +174,7 @@ def _limits(
         place = size / GIB
         row = {"start": place, "top": y + 8, "bottom": height, "y": y, "text": words[word].format(value=number(place))}
         rule = alt.Chart(data([row])).mark_rule(color=t["text"], strokeWidth=thickness, strokeDash=dash, tooltip=None)
-        layers.append(rule.encode(x=x, y=px("top", height), y2="bottom:Q"))
+        layers.append(rule.encode(x=x, y=px("top", height), y2=alt.Y2("bottom:Q")))
         align = "right" if place > 0.5 * end else "left"
         layers.append(label([row], height, x, colour=t["text"], align=align, fontSize=12))
     return layers

@@ -26,7 +26,10 @@ def levers_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[st
     longest = max([1e-9, base, *(row["cost"] for row in rows if row["cost"] is not None)])
     across = [tick for tick in ticks(0, longest, 5) if tick <= longest * 1.0001]
     x = alt.X("start:Q", axis=tick_axis(across), scale=x_scale(0, longest, right=2))
-    bars, saved, names, notes = [], [], [], []
+    bars: list[dict[str, Any]] = []
+    saved: list[dict[str, Any]] = []
+    names: list[dict[str, Any]] = []
+    notes: list[dict[str, Any]] = []
     for index, row in enumerate(rows):
         y = ROW * index + 9
         name_colour = t["text"] if row["is_base"] else t["cand"]

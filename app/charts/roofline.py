@@ -43,7 +43,7 @@ def roofline_chart(
 ) -> alt.LayerChart:
     """FLOP/s over FLOP/B, both logarithmic: a roof a number format, a mark an operator, which can be clicked.
 
-    A point: key, name, phase, kind (of SHAPES), intensity, ridge, attained_flops_per_s, share (of its step's time), bound.
+    A point: key, name, phase, kind (of SHAPES), intensity, ridge, attained_flops_per_s, share (of the step), bound.
     A roof: name, flops_per_s, bandwidth_bytes_per_s, ridge. Words: prefill, decode, kind_linear, kind_attention,
     kind_other, operator, phase, intensity, attained, time_share, bound.
     """
@@ -115,13 +115,13 @@ def _roofs(
         layers.append(_text(name, x, y, t["muted"], align="right", dy=-9, fontSize=12))
         ridge = [{"x": roof["ridge"], "y": floor, "y2": peak}]
         rule = alt.Chart(data(ridge)).mark_rule(color=t["muted"], strokeDash=[2, 3], tooltip=None)
-        layers.append(rule.encode(x=x, y=y, y2="y2:Q"))
+        layers.append(rule.encode(x=x, y=y, y2=alt.Y2("y2:Q")))
     return layers
 
 
 def _text(rows: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, colour: str, **mark: Any) -> alt.Chart:
     chart = alt.Chart(data(rows)).mark_text(baseline="middle", tooltip=None, **mark)
-    return chart.encode(x=x, y=y, text="text:N", color=alt.value(colour))
+    return chart.encode(x=x, y=y, text=alt.Text("text:N"), color=alt.value(colour))
 
 
 def _size(point: Mapping[str, Any]) -> float:
@@ -170,6 +170,7 @@ def _points(
     paint = alt.Scale(domain=[words[phase] for phase in phases], range=[t[PHASE_PAINT[phase]] for phase in phases])
     form = alt.Scale(domain=[words[f"kind_{kind}"] for kind in kinds], range=[SHAPES[kind] for kind in kinds])
     columns = alt.ExprRef("width < 320 ? 1 : 4")
+    shapes = alt.Legend(title=None, columns=columns, symbolFillColor=t["muted"], symbolStrokeColor=t["muted"])
     pick = alt.selection_point(name=SELECTION, fields=["key"], on="click", empty=False)
     return (
         alt.Chart(data(rows))
@@ -178,8 +179,7 @@ def _points(
             x=x, y=y,
             size=alt.Size("size:Q", scale=None),
             color=alt.Color("phase:N", scale=paint, legend=alt.Legend(title=None, columns=columns)),
-            shape=alt.Shape("kind:N", scale=form, legend=alt.Legend(title=None, columns=columns, symbolFillColor=t["muted"],
-                                                                    symbolStrokeColor=t["muted"], symbolType="circle")),
+            shape=alt.Shape("kind:N", scale=form, legend=shapes),
             tooltip=tips,
         )
         .add_params(pick)
@@ -309,7 +309,7 @@ def crossover_chart(
         drop = alt.Chart(data(mark)).mark_rule(color=t["text"], strokeWidth=1.4, tooltip=None)
         left = math.log2(crossover / batches[0]) > 0.55 * math.log2(batches[-1] / batches[0])
         layers += [
-            drop.encode(x=x, y=y, y2="y2:Q"),
+            drop.encode(x=x, y=y, y2=alt.Y2("y2:Q")),
             _text(mark, x, y, t["text"], align="right" if left else "left", dx=-6 if left else 6, dy=-10,
                   fontSize=12.5, fontWeight=600),
         ]  # fmt: skip

@@ -92,7 +92,7 @@ def _frontier(item: Mapping[str, Any], rows: int, t: Mapping[str, str], height: 
     line = alt.Chart(data(placed)).mark_line(
         strokeWidth=width, strokeDash=DASHES[item["bits"]], color=t["text"], strokeCap="butt", tooltip=None
     )
-    return line.encode(x=x, y=px("y", height), order="order:Q")
+    return line.encode(x=x, y=px("y", height), order=alt.Order("order:Q"))
 
 
 def _chosen_mark(column: int, row: int, t: Mapping[str, str], height: float, x: alt.X) -> list[alt.Chart]:

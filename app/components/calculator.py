@@ -44,9 +44,9 @@ def context(page: str) -> int:
     return rung(page, "seq_len", t("calc.seq_len"), 4096, CONTEXTS, (1, MOST_TOKENS), _tokens)
 
 
-def sequences(page: str, name: str, label: str) -> int:
+def sequences(page: str, name: str, label: str, default: int = 4) -> int:
     """How many sequences at once."""
-    return rung(page, name, label, 8, COUNTS, (1, MOST_SEQUENCES), _sequences)
+    return rung(page, name, label, default, COUNTS, (1, MOST_SEQUENCES), _sequences)
 
 
 def files(name: str, report: Any, rows: Sequence[Mapping[str, Any]]) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 import streamlit as st
-from ledger.capacity import Deployment
 
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import roofline_page, workbench_page
 from app.state import badge, language, t
-from experiments.ledger_view import KvTerm, LedgerView, Precision, ledger_rows
+from experiments.ledger_view import KvTerm, LedgerView, ledger_rows
 from experiments.report.words import MISSING
+from ledger.capacity import Deployment
 
 GIB, MIB = 2**30, 2**20
 
@@ -28,43 +29,51 @@ def mib(size: float | None) -> str:
     return MISSING if size is None else f"{size / MIB:,.0f}" if size >= 100 * MIB else f"{size / MIB:,.2f}"
 
 
+def size_text(size: int) -> str:
+    """Bytes in GB and GiB, for a sentence."""
+    return t("calc.both_units", gb=f"{size / 1e9:,.2f}", gib=gib(size))
+
+
 def formulas(d: Deployment, view: LedgerView) -> None:
     """Every step with the numbers of the chosen deployment."""
     st.markdown(f"## {t('ledger.formulas')} {badge('computed')}")
     st.caption(t("ledger.formulas_caption"))
-    for name, text in _steps(d, view):
+    chosen = view.chosen
+    show_steps(kv_steps(view.kv_terms, chosen.sequence_bytes, chosen.state_bytes, d.concurrency) + _room_steps(view))
+
+
+def show_steps(steps: Sequence[tuple[str, str]]) -> None:
+    """Name and arithmetic of each step."""
+    for name, text in steps:
         st.markdown(f"**{name}**  \n{escape(text)}")
 
 
-def _steps(d: Deployment, view: LedgerView) -> list[tuple[str, str]]:
-    chosen = view.chosen
-    sequence, state = chosen.sequence_bytes, chosen.state_bytes
-    steps = [(t("ledger.step_token"), _token_text(view.kv_terms))]
-    kept = " + ".join(
-        t("ledger.kept", bytes=f"{term.token_bytes:,}", tokens=f"{term.kept:,}") for term in view.kv_terms
-    )
-    if view.kv_terms:
+def kv_steps(terms: Sequence[KvTerm], sequence: int, state: int, count: int) -> list[tuple[str, str]]:
+    """From the bytes of a token to those of all sequences."""
+    steps = [(t("ledger.step_token"), _token_text(terms))]
+    if terms:
+        kept = " + ".join(t("ledger.kept", bytes=f"{one.token_bytes:,}", tokens=f"{one.kept:,}") for one in terms)
         text = t("ledger.step_sequence_text", terms=kept, bytes=f"{sequence:,}", gib=gib(sequence))
         steps.append((t("ledger.step_sequence"), text))
     if state:
-        text = t("ledger.step_state_text", bytes=f"{state:,}", mib=mib(state))
-        steps.append((t("ledger.step_state"), text))
-    each = {"count": f"{d.concurrency:,}", "each": f"{sequence + state:,}"}
-    steps.append(
-        (t("ledger.step_batch"), t("ledger.step_batch_text", **each, gib=gib(d.concurrency * (sequence + state))))
-    )
-    if view.weights is not None:
-        text = t("ledger.step_weights_text", how=view.weights["how"], gib=gib(view.weights["total_bytes"]))
-        steps.append((t("ledger.step_weights"), text))
+        steps.append((t("ledger.step_state"), t("ledger.step_state_text", bytes=f"{state:,}", mib=mib(state))))
+    each = {"count": f"{count:,}", "each": f"{sequence + state:,}", "gib": gib(count * (sequence + state))}
+    return [*steps, (t("ledger.step_batch"), t("ledger.step_batch_text", **each))]
+
+
+def _room_steps(view: LedgerView) -> list[tuple[str, str]]:
+    """Weights, the room that is left for KV, and how many sequences go into it."""
+    weights = view.chosen.ledger.account("weights")
+    steps = [(t("ledger.step_weights"), t("ledger.step_weights_text", how=weights.how, gib=gib(weights.bytes)))]
     if view.kv_room_bytes is not None:
+        each = view.chosen.sequence_bytes + view.chosen.state_bytes
+        numbers = {"room": mib(view.kv_room_bytes), "each": mib(each), "count": f"{view.chosen.max_concurrency or 0:,}"}
         steps.append((t("ledger.step_room"), _room_text(view)))
-        room, each_mib = mib(view.kv_room_bytes), mib(sequence + state)
-        numbers = {"room": room, "each": each_mib, "count": f"{chosen.max_concurrency or 0:,}"}
         steps.append((t("ledger.step_max"), t("ledger.step_max_text", **numbers)))
     return steps
 
 
-def _token_text(terms: tuple[KvTerm, ...]) -> str:
+def _token_text(terms: Sequence[KvTerm]) -> str:
     if not terms:
         return t("ledger.no_kv")
     total = f"{sum(term.token_bytes for term in terms):,}"
@@ -99,10 +108,9 @@ def _room_text(view: LedgerView) -> str:
     return t("ledger.step_room_text", **numbers)
 
 
-def bits_text(item: Precision) -> str:
+def bits_text(payload: int, bits: float) -> str:
     """Payload and overhead of an element: "4 + 0.5"."""
-    more = item.bits - item.payload_bits
-    return f"{item.payload_bits} + {more:.3g}" if more else f"{item.payload_bits}"
+    return f"{payload} + {bits - payload:.3g}" if bits > payload else f"{payload}"
 
 
 def concurrency(d: Deployment, view: LedgerView) -> None:
@@ -111,7 +119,7 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     rows = [
         {
             t("calc.kv"): item.kv_dtype.upper(),
-            t("ledger.bits"): bits_text(item),
+            t("ledger.bits"): bits_text(item.payload_bits, item.bits),
             t("ledger.mib_a_sequence"): mib(item.sequence_bytes),
             t("ledger.max_concurrency"): item.max_concurrency,
             t("ledger.without_scales"): MISSING if item.without_scales is None else f"{item.without_scales:,}",
@@ -135,7 +143,7 @@ def trap(d: Deployment, view: LedgerView) -> None:
     st.markdown(t("ledger.trap_rest"))
     if any(term.window for term in view.kv_terms):
         st.markdown(t("ledger.trap_windows"))
-    st.markdown(t("ledger.trap_pages", block=d.block_size, most=d.block_size - 1))
+    st.markdown(t("ledger.trap_pages", block=d.block_size, most=(d.block_size or 1) - 1))
     address = {"variable": "kv_layout", "lang": language()}
     st.page_link(workbench_page(), label=t("ledger.to_workbench"), icon=":material/science:", query_params=address)
 
@@ -143,8 +151,6 @@ def trap(d: Deployment, view: LedgerView) -> None:
 def weights(view: LedgerView) -> None:
     """Weights by part: how many parameters, in what they are stored, and what stays 16-bit."""
     report = view.weights
-    if report is None:
-        return
     with st.container(border=True):
         rows = [
             {
@@ -176,10 +182,10 @@ def weights(view: LedgerView) -> None:
             st.caption(t("ledger.active", **active, gib=gib(report["active_bytes"])))
 
 
-def layers(view: LedgerView) -> None:
+def layers_table(rows: Sequence[dict[str, Any]]) -> None:
     """One record a layer, as the arithmetic has it."""
-    with st.expander(t("ledger.layers_title", count=len(view.layers))):
-        st.dataframe(pd.DataFrame([_layer(row) for row in view.layers]), hide_index=True)
+    with st.expander(t("ledger.layers_title", count=len(rows))):
+        st.dataframe(pd.DataFrame([_layer(row) for row in rows]), hide_index=True)
 
 
 def _layer(row: dict[str, Any]) -> dict[str, Any]:
@@ -198,15 +204,14 @@ def _layer(row: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def export(view: LedgerView, command: str, note: str) -> None:
+def export(view: LedgerView, command: str) -> None:
     """The figures as files, the link, and the command line that gives the same."""
     st.markdown(f"## {t('result.export')}")
     st.caption(t("ledger.export_caption"))
     files("ledger", view.report, ledger_rows(view))
-    st.page_link(
-        roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=same_model()
-    )
+    address = same_model()
+    st.page_link(roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=address)
     st.code(command, language="shell", wrap_lines=True)
-    if note:
-        st.caption(note)
+    if "config.json" in command:
+        st.caption(t("ledger.command_note"))
     link()

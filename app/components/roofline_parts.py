@@ -70,8 +70,7 @@ def roof(view: RooflineView) -> None:
         roofs = [{**item, "name": _roof_name(item)} for item in view.roofs]
         points = [{**point, "bound": t(f"bound.{point['bound']}")} for point in view.points]
         chart = roofline_chart(points, roofs, key, mode(), words("chart."))
-        st.altair_chart(chart, theme=None, width="stretch", alt=t("alt.roofline"), key="roof-chart",
-                        on_select=_take_click, selection_mode=SELECTION)  # fmt: skip
+        draw(chart, t("alt.roofline"), key="roof-chart", on_select=_take_click, selection_mode=SELECTION)
     with narrow, st.container(border=True):
         _card(view)
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import streamlit as st
-from ledger.capacity import ENGINES, Deployment
+from typing import Any
 
+import streamlit as st
+
+from app.components import ledger_detail as detail
 from app.components import ledger_parts as parts
 from app.components.calculator import (
     MOST_SEQUENCES,
@@ -17,11 +19,15 @@ from app.components.calculator import (
 )
 from app.components.hardware import cards, gpu_choice
 from app.components.inputs import choice, exact, whole
+from app.components.kv_parts import kv_page
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import t
+from experiments.calculator_commands import kv_command, ledger_command
+from experiments.kv_view import kv_view, weights_known
 from experiments.ledger_view import LedgerView, Surface, ledger_view, surface_of
 from experiments.model_source import ModelSource
+from ledger.capacity import ENGINES, Deployment
 from ledger.errors import InputError
 from ledger.formats import GROUP_OVERHEAD_BYTES
 
@@ -39,11 +45,16 @@ def page() -> None:
         return
     source, settings = inputs
     try:
-        deployment = deployment_of(source, settings)
-        view = _view(source, settings)
+        if _weights_known(source):
+            _whole_ledger(source, settings)
+        else:
+            _cache_alone(source, settings)
     except InputError as error:
         st.error(t("failed.input_error", error=escape(str(error))))
-        return
+
+
+def _whole_ledger(source: ModelSource, settings: dict[str, Any]) -> None:
+    deployment, view = deployment_of(source, settings), _view(source, settings)
     warn_assumed(deployment.spec, view.warnings)
     parts.verdict(deployment, view)
     parts.bars(deployment, view)
@@ -51,18 +62,24 @@ def page() -> None:
     with wide, st.container(border=True):
         parts.surface(deployment, view, _surface(source, settings))
     with narrow, st.container(border=True):
-        parts.formulas(deployment, view)
-    left, right = st.columns([1.75, 1])
-    with left, st.container(border=True):
-        parts.concurrency(deployment, view)
-    with right, st.container(border=True):
-        parts.trap(deployment)
-    parts.weights(deployment, view)
-    parts.layers(view)
-    parts.export(deployment, view, source, settings)
+        detail.formulas(deployment, view)
+    wide, narrow = st.columns([1.75, 1])
+    with wide, st.container(border=True):
+        detail.concurrency(deployment, view)
+    with narrow, st.container(border=True):
+        detail.trap(deployment, view)
+    detail.weights(view)
+    detail.layers_table(view.layers)
+    detail.export(view, ledger_command(source, settings))
 
 
-def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
+def _cache_alone(source: ModelSource, settings: dict[str, Any]) -> None:
+    view = kv_view(spec_of(source), cards()[settings["gpu"]].memory_bytes, settings)
+    warn_assumed(spec_of(source), view.warnings)
+    kv_page(view, settings["seq_len"], settings["concurrency"], kv_command(source, settings))
+
+
+def _inputs() -> tuple[ModelSource, dict[str, Any]] | None:
     """The model and the settings of the deployment; None while the model's config is not accepted."""
     first, second, third, fourth = st.columns([2.2, 2, 1.3, 1.3])
     with first:
@@ -86,11 +103,11 @@ def _inputs() -> tuple[ModelSource, dict[str, object]] | None:
     more = _more(engine)
     if source is None:
         return None
-    fixed: dict[str, object] = {"gpu": gpu, "weights": weights, "kv_dtype": kv_dtype, "engine": engine, "tp": int(tp)}
+    fixed: dict[str, Any] = {"gpu": gpu, "weights": weights, "kv_dtype": kv_dtype, "engine": engine, "tp": int(tp)}
     return source, {**fixed, "seq_len": seq_len, "concurrency": concurrency, **more}
 
 
-def _more(engine: str) -> dict[str, object]:
+def _more(engine: str) -> dict[str, Any]:
     """What few change: exact numbers, the memory fraction, pipeline stages, block, group and step sizes."""
     fraction = ENGINES[engine].memory_fraction
     with st.expander(t("ledger.more"), icon=":material/tune:", type="compact"):
@@ -116,27 +133,28 @@ def _more(engine: str) -> dict[str, object]:
     }
 
 
-def deployment_of(source: ModelSource, settings: dict[str, object]) -> Deployment:
+def deployment_of(source: ModelSource, settings: dict[str, Any]) -> Deployment:
     """The deployment that the inputs describe. InputError when it cannot be."""
     given = dict(settings)
-    card = cards()[str(given.pop("gpu"))]
-    group = given.pop("kv_group_size")
-    kv_dtype = str(given["kv_dtype"])
-    return Deployment(
-        spec_of(source),
-        capacity_bytes=card.memory_bytes,
-        kv_group_size=group if kv_dtype in GROUP_OVERHEAD_BYTES else None,
-        **given,
-    )  # type: ignore[arg-type]
+    card = cards()[given.pop("gpu")]
+    if given["kv_dtype"] not in GROUP_OVERHEAD_BYTES:
+        given["kv_group_size"] = None
+    device = "cpu" if card.memory_source == "system" else "cuda"
+    return Deployment(spec_of(source), capacity_bytes=card.memory_bytes, device=device, **given)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _view(source: ModelSource, settings: dict[str, object]) -> LedgerView:
+def _weights_known(source: ModelSource) -> bool:
+    return weights_known(spec_of(source))
+
+
+@st.cache_data(max_entries=64, show_spinner=False)
+def _view(source: ModelSource, settings: dict[str, Any]) -> LedgerView:
     return ledger_view(deployment_of(source, settings))
 
 
 @st.cache_data(max_entries=64, show_spinner=False)
-def _surface(source: ModelSource, settings: dict[str, object]) -> Surface:
+def _surface(source: ModelSource, settings: dict[str, Any]) -> Surface:
     view = _view(source, settings)
     reach = [item.max_concurrency or 0 for item in view.precisions]
     return surface_of(deployment_of(source, settings), view.kv_room_bytes, max(reach))
