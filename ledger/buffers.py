@@ -6,6 +6,7 @@ it; those of other engines follow from the widths of the model's layers and from
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from math import prod
 
@@ -14,7 +15,7 @@ from ledger.errors import InputError
 from ledger.fields import Fields
 from ledger.model_spec import ModelSpec
 from ledger.partition import rank_share
-from ledger.weights import CHOSEN_NAMES, parameter_shapes, part_of
+from ledger.weights import CHOSEN_NAMES, TensorGroup, tensor_groups
 
 GIB = 2**30
 ELEMENT_BYTES = 2  # activations are 16-bit whatever the weights' format
@@ -29,6 +30,8 @@ WORKSPACE_BYTES = round(0.13 * GIB)
 CONTEXT_BYTES = round(0.61 * GIB)
 COMMUNICATOR_BYTES = round(0.42 * GIB)
 GRAPH_BYTES = 512 * 2**20
+# What runs one after the other within a layer; experts and the MLP beside them run together.
+_SUBLAYERS = {"attention": "attention", "mlp": "mlp", "experts": "mlp", "state": "state"}
 LARGE_CARD_BYTES = 70 * GIB
 LLAMA_CPP_UBATCH = 512
 MAX_CONTEXT_TOKENS = 10**9
@@ -77,31 +80,29 @@ def default_logit_rows(engine: str, capacity_bytes: int | None) -> int:
     return rows[engine]
 
 
-def layer_width(spec: ModelSpec, tp: int = 1) -> LayerWidth:
+def layer_width(spec: ModelSpec, tp: int = 1, groups: Iterable[TensorGroup] | None = None) -> LayerWidth:
     """The widest moment of the widest layer, from the table of parameters.
 
     Residual stream and normed input, and the outputs of one part's linear layers together: q, k, v and attention
-    output; gate, up and their product; of routed experts the chosen ones, each with its own row. Latent attention expands its
-    latents to full keys and values in prefill; linear-attention and state-space projections count as such.
+    output; gate, up and their product; of routed experts the chosen ones, each with its own row. Latent attention
+    expands its latents to full keys and values in prefill; linear-attention and state-space projections count as such.
+    `groups` spares deriving the table again.
     """
     hidden = spec.hidden_size
     chosen = Fields(spec.config).optional_integer(*CHOSEN_NAMES) or 1
-    widths: dict[tuple[str, str], int] = {}
-    for name, shape in parameter_shapes(spec).items():
-        part = part_of(name)
-        layer, _, rest = name.partition("layers.")[2].partition(".")
-        if not rest:
-            layer = name.partition(".h.")[2].partition(".")[0]
-        if part not in ("attention", "mlp", "experts", "state") or len(shape) < 2 or not layer or "conv1d" in name:
+    widths: dict[tuple[int, str], int] = {}
+    for group in groups or tensor_groups(spec):
+        if not group.layers or len(group.shape) < 2 or group.part not in _SUBLAYERS or "conv1d" in group.name:
             continue
-        share, of = rank_share(name, part, spec, tp)
-        if part == "experts" and len(shape) == 3:
-            width = chosen * (prod(shape[1:]) // hidden) + (chosen * hidden if "down" in name else 0)
+        share, of = rank_share(group.name, group.part, spec, tp)
+        if group.part == "experts" and len(group.shape) == 3:
+            width = chosen * (prod(group.shape[1:]) // hidden) + (chosen * hidden if "down" in group.name else 0)
         else:
-            width = prod(shape) // hidden if hidden in shape else shape[0]
-        sublayer = "mlp" if part in ("mlp", "experts") else part
-        key = (layer, sublayer)
-        widths[key] = widths.get(key, 0) + -(-width * share // of)
+            width = prod(group.shape) // hidden if hidden in group.shape else group.shape[0]
+        width = -(-width * share // of)
+        for layer in group.layers:
+            key = (layer, _SUBLAYERS[group.part])
+            widths[key] = widths.get(key, 0) + width
     if not widths:
         raise InputError("hidden_size", "missing", "a config with the sizes of its layers")
     (_, part), widest = max(widths.items(), key=lambda item: item[1])

@@ -26,7 +26,15 @@ from ledger.kv_cache import LayerGroups, formula, layer_groups, layer_state_byte
 from ledger.memory import Account, MemoryLedger
 from ledger.model_spec import ModelSpec
 from ledger.partition import MAX_RANKS, stages
-from ledger.weight_formats import AS_STORED, rank_weights, weight_format, weights_report, weights_text
+from ledger.weight_formats import (
+    AS_STORED,
+    FormattedGroups,
+    formatted_groups,
+    rank_weights,
+    weight_format,
+    weights_report,
+    weights_text,
+)
 
 __all__ = [
     "ENGINES",
@@ -126,9 +134,14 @@ class Deployment:
         return element_format(self.kv_dtype, self.kv_group_size)
 
     @cached_property
+    def groups(self) -> FormattedGroups:
+        """The parameters, those of like layers together, each group with its format."""
+        return formatted_groups(self.spec, self.weights)
+
+    @cached_property
     def stages(self) -> tuple[Stage, ...]:
         """Every pipeline stage as its fullest rank holds it."""
-        held = rank_weights(self.spec, self.weights, self.tp, self.pp)
+        held = rank_weights(self.spec, self.weights, self.tp, self.pp, groups=self.groups)
         found = []
         for index, place in enumerate(stages(self.spec.num_layers, self.pp)):
             layers = self.spec.layers[place.start : place.stop]
@@ -139,7 +152,7 @@ class Deployment:
     @cached_property
     def width(self) -> LayerWidth:
         """The widest moment of the model's layers on one rank."""
-        return layer_width(self.spec, self.tp)
+        return layer_width(self.spec, self.tp, [group for group, _ in self.groups])
 
     @cached_property
     def others(self) -> tuple[Buffer, ...]:
@@ -278,7 +291,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
     """
     if measured_bytes is not None:
         positive("measured_bytes", measured_bytes, 10**18)
-    ledger, weights = deployment_ledger(d), weights_report(d.spec, d.weights, d.tp, d.pp)
+    ledger, weights = deployment_ledger(d), weights_report(d.spec, d.weights, d.tp, d.pp, groups=d.groups)
     return {
         "model": d.spec.name,
         **ledger.to_json(),
@@ -333,7 +346,7 @@ def _precision(d: Deployment, kv_dtype: str) -> dict[str, Any]:
 def in_kv_format(d: Deployment, kv_dtype: str, group_size: int | None) -> Deployment:
     """The deployment with its cache in another format; what is costly to derive does not depend on it."""
     other = replace(d, kv_dtype=kv_dtype, kv_group_size=group_size)
-    for key in ("stages", "width", "others"):
+    for key in ("groups", "stages", "width", "others"):
         other.__dict__[key] = getattr(d, key)
     return other
 
@@ -401,7 +414,7 @@ def _largest(holds: Callable[[int], bool], limit: int) -> int:
 
 
 def _weights_how(d: Deployment, stage: Stage) -> str:
-    text = weights_text(d.spec, d.weights)
+    text = weights_text(d.spec, d.weights, groups=d.groups)
     if d.tp * d.pp == 1:
         return text
     where = f"the largest of {d.tp * d.pp} ranks"

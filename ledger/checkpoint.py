@@ -28,6 +28,13 @@ class StoredScheme:
     patterns: tuple[re.Pattern[str], ...] = ()
     experts_only: bool = False
 
+    @property
+    def by_layer(self) -> bool:
+        """True when what is left out may differ from layer to layer."""
+        return any(map(str.isdigit, "".join(self.exact))) or any(
+            re.search(r"\d|\\d|\[", pattern.pattern) for pattern in self.patterns
+        )
+
     def keeps(self, module: str) -> bool:
         """True when this module is not quantized: named in full, by a run of its dotted parts, or by a pattern."""
         parts = module.split(".")

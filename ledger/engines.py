@@ -41,8 +41,8 @@ ENGINES: dict[str, EngineRule] = {
             0.92,
             "--gpu-memory-utilization",
             _MODEL | {"activations", "workspace", "graph_pool", "communicator"},
-            "fraction x total memory holds weights, profiled activation peak and KV cache; the device context, which is "
-            "there before profiling starts, lies outside; graphs, captured afterwards, are counted inside to be safe",
+            "fraction x total memory holds weights, profiled activation peak and KV cache; the device context, which "
+            "is there before profiling starts, lies outside; graphs, captured later, are counted inside to be safe",
             "docs.vllm.ai, vllm.config.cache: gpu_memory_utilization 0.92 (0.9 before)",
         ),
         EngineRule(
@@ -53,8 +53,8 @@ ENGINES: dict[str, EngineRule] = {
             "--mem-fraction-static",
             _MODEL,
             "fraction x memory free at start holds weights and KV pool; activations and graphs have to fit in the rest",
-            "sglang server_args.py, model_runner.py: mem_fraction_static is derived from the card (0.87 on an H100); 0.88 "
-            "when the card is not known",
+            "sglang server_args.py, model_runner.py: mem_fraction_static is derived from the card (0.87 on an H100); "
+            "0.88 when the card is not known",
         ),
         EngineRule(
             "tensorrt-llm",

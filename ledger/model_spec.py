@@ -48,7 +48,7 @@ class ModelSpec:
         `plain_attention=True` treats an unknown one as full attention in every layer and labels the spec as assumed.
         """
         outer = Fields(config)
-        family, fields = family_of(outer, plain_attention)
+        family, fields, tied = family_of(outer, plain_attention)
         num_layers = family.num_layers(fields)
         if num_layers > MAX_LAYERS:
             raise InputError(fields.where + "num_hidden_layers", num_layers, f"at most {MAX_LAYERS:,} layers")
@@ -56,7 +56,6 @@ class ModelSpec:
         hidden = fields.integer("hidden_size", "n_embd", "d_model")
         head_dim = family.head_dim(fields, hidden, heads)
         kv_heads = family.kv_heads(fields, heads)
-        tied = outer if "tie_word_embeddings" in config else fields
         return cls(
             name=name or fields.text("_name_or_path") or fields.text("model_type"),
             model_type=fields.text("model_type"),
@@ -66,9 +65,9 @@ class ModelSpec:
             num_kv_heads=kv_heads,
             head_dim=head_dim,
             intermediate_size=family.intermediate(fields, hidden),
-            vocab_size=fields.integer("vocab_size", default=family.vocab_size),
-            max_position=fields.optional_integer(*POSITION_NAMES, default=family.max_position) or 0,
-            tie_embeddings=tied.boolean("tie_word_embeddings", family.tied),
+            vocab_size=fields.integer("vocab_size"),
+            max_position=fields.optional_integer(*POSITION_NAMES) or 0,
+            tie_embeddings=tied,
             layers=family.layout(fields, Shape(num_layers, heads, kv_heads, head_dim)),
             assumed=family.label,
             config=dict(fields.values),
@@ -114,7 +113,7 @@ class ModelSpec:
         )
 
 
-POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length", "model_max_length")
+POSITION_NAMES = ("max_position_embeddings", "n_positions", "max_seq_len", "seq_length")
 
 
 def load_model_spec(source: str | Path, *, plain_attention: bool = False) -> ModelSpec:

@@ -15,7 +15,6 @@ from app.charts.common import (
     finish,
     label,
     legend,
-    number,
     outlines,
     px,
     text_px,
@@ -99,8 +98,8 @@ def _segments(
                 "start": start,
                 "end": start + gib,
                 "gib": gib,
-                "short": number(gib),
-                "long": f"{words[PAINTS[account][1]]} {number(gib)}",
+                "short": _gib(gib),
+                "long": f"{words[PAINTS[account][1]]} {_gib(gib)}",
                 "exact": f"{exact(round(gib, 4), 'GiB')} = {sizes[account]:,} B",
                 "top": top,
                 "bottom": top + BAR_HEIGHT,
@@ -167,12 +166,12 @@ def _limits(
     words: Mapping[str, str],
 ) -> list[alt.Chart]:
     layers = []
-    lines = [("usable", usable, 10, 1.4, [4, 3]), ("capacity", capacity, 26, 1.8, [1, 0])]
+    lines = [("usable", usable, 26, 1.4, [4, 3]), ("capacity", capacity, 10, 1.8, [1, 0])]
     for word, size, y, thickness, dash in lines:
         if size is None:
             continue
         place = size / GIB
-        row = {"start": place, "top": y + 8, "bottom": height, "y": y, "text": words[word].format(value=number(place))}
+        row = {"start": place, "top": y + 8, "bottom": height, "y": y, "text": words[word].format(value=_gib(place))}
         rule = alt.Chart(data([row])).mark_rule(color=t["text"], strokeWidth=thickness, strokeDash=dash, tooltip=None)
         layers.append(rule.encode(x=x, y=px("top", height), y2=alt.Y2("bottom:Q")))
         align = "right" if place > 0.5 * end else "left"
@@ -190,9 +189,14 @@ def _headings(
         left = row["left_bytes"]
         if left is not None:
             word, colour = ("left", "better") if left >= 0 else ("over", "worse")
-            notes.append({"text": words[word].format(value=number(abs(left) / GIB)), "y": y, "colour": t[colour]})
-    right = alt.value(alt.ExprRef("width"))
+            notes.append({"text": words[word].format(value=_gib(abs(left) / GIB)), "y": y, "colour": t[colour]})
+    behind = max((text_px(row["name"], 13.2) for row in rows), default=0) + 12
     return [
         label(names, height, alt.value(0), align="left", fontWeight=600),
-        label(notes, height, right, align="right", fontWeight=600),
+        label(notes, height, alt.value(behind), align="left", fontWeight=600),
     ]
+
+
+def _gib(value: float) -> str:
+    """Two decimals, as everywhere on the page; the tooltip has more."""
+    return f"{value:,.2f}"

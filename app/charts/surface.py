@@ -7,7 +7,7 @@ from typing import Any
 
 import altair as alt
 
-from app.charts.common import boxes, data, exact, finish, label, number, px, tooltip, x_scale
+from app.charts.common import boxes, data, exact, finish, label, px, tooltip, x_scale
 from app.theme import HEAT, TOKENS
 
 GIB = 2**30
@@ -58,7 +58,7 @@ def _cell(cell: Mapping[str, Any], column: int, row: int, mode: str, words: Mapp
     t, size = TOKENS[mode], cell["kv_bytes"] / GIB
     shade = min(9, int(10 * cell["share"])) if cell["share"] is not None else 4
     if cell["fits"]:
-        fill, text, said = HEAT[mode][shade], number(size), words["cell_fits"]
+        fill, text, said = HEAT[mode][shade], _gib(size), words["cell_fits"]
         colour = t["in_fill"] if shade >= IN_FILL_FROM[mode] else t["text"]
     else:
         name = cell["with"]
@@ -135,6 +135,11 @@ def _axes(
         label(across, height, x, align="center", fontSize=11.5).transform_filter(sparse),
         label(up, height, alt.value(LEFT - 7), align="right", fontSize=11.5),
     ]
+
+
+def _gib(size: float) -> str:
+    """Two decimals below 10, then one, then none: what a cell has room for."""
+    return f"{size:,.{2 if size < 9.995 else 1 if size < 99.95 else 0}f}"
 
 
 def tokens_text(tokens: int) -> str:

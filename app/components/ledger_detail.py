@@ -63,8 +63,14 @@ def kv_steps(terms: Sequence[KvTerm], sequence: int, state: int, count: int) -> 
 
 def _room_steps(view: LedgerView) -> list[tuple[str, str]]:
     """Weights, the room that is left for KV, and how many sequences go into it."""
-    weights = view.chosen.ledger.account("weights")
-    steps = [(t("ledger.step_weights"), t("ledger.step_weights_text", how=weights.how, gib=gib(weights.bytes)))]
+    report = view.weights
+    numbers = {"params": f"{report['params_text']:,}", "bits": f"{report['bits_per_parameter']:.6g}"}
+    size = {"bytes": f"{report['total_bytes']:,}", "gib": gib(report["total_bytes"])}
+    text = t("ledger.step_weights_text", **numbers, **size)
+    held = view.chosen.ledger.account("weights").bytes
+    if held != report["total_bytes"]:
+        text += t("ledger.step_weights_rank", gib=gib(held))
+    steps = [(t("ledger.step_weights"), text)]
     if view.kv_room_bytes is not None:
         each = view.chosen.sequence_bytes + view.chosen.state_bytes
         numbers = {"room": mib(view.kv_room_bytes), "each": mib(each), "count": f"{view.chosen.max_concurrency or 0:,}"}
@@ -155,17 +161,17 @@ def weights(view: LedgerView) -> None:
         rows = [
             {
                 t("ledger.part"): t(f"part.{row['part']}"),
-                t("ledger.parameters"): f"{row['parameters']:,}",
-                t("ledger.column_part_gib"): gib(row["bytes"]),
-                t("ledger.column_16bit_gib"): gib(row["bytes_16bit"]),
+                t("ledger.parameters"): row["parameters"],
+                t("ledger.column_part_gib"): row["bytes"] / GIB,
+                t("ledger.column_16bit_gib"): row["bytes_16bit"] / GIB,
             }
             for row in report["parts"]
         ]
         total = {
             t("ledger.part"): t("ledger.total"),
-            t("ledger.parameters"): f"{report['params_text']:,}",
-            t("ledger.column_part_gib"): gib(report["total_bytes"]),
-            t("ledger.column_16bit_gib"): gib(report["bytes_16bit"]),
+            t("ledger.parameters"): report["params_text"],
+            t("ledger.column_part_gib"): report["total_bytes"] / GIB,
+            t("ledger.column_16bit_gib"): report["bytes_16bit"] / GIB,
         }
         frame = pd.DataFrame([*rows, total])
         numbers = {

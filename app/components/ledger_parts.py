@@ -23,7 +23,7 @@ def verdict(d: Deployment, view: LedgerView) -> None:
     fits = chosen.left_bytes is None or chosen.left_bytes >= 0
     with st.container(border=True, key="verdict"):
         colour, key = ("green", "ledger.fits") if fits else ("orange", "ledger.does_not_fit")
-        st.markdown(f":{colour}-badge[{t(key)}] {badge('computed')}")
+        st.markdown(f":{colour}-badge[{t(key)}] {badge('computed')} {badge('estimated')}")
         with st.container(key="verdict_sentence"):
             st.markdown(_sentence(d, view, fits))
         st.caption(_share_line(d, view))
@@ -78,7 +78,7 @@ def bars(d: Deployment, view: LedgerView) -> None:
             for item in view.precisions
         ]
         caption = t("ledger.bars_caption", count=f"{d.concurrency:,}", tokens=f"{d.seq_len:,}", kept=_kept_back(view))
-        section_head(f"{t('ledger.bars')} {badge('computed')}", caption, pd.DataFrame(_accounts(view)), "ledger")
+        section_head(f"{t('ledger.bars')} {badge('computed')} {badge('estimated')}", caption, pd.DataFrame(_accounts(view)), "ledger")
         capacity = view.report["capacity_bytes"]
         draw(capacity_chart(rows, view.usable_bytes, capacity, mode(), words("chart.")), t("alt.capacity"))
         with st.expander(t("ledger.accounts")):

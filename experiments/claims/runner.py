@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.claims import arithmetic, batching, idle_slots, latency_parts, paging, prefix_reuse
+from experiments.claims import arithmetic, batching, formats, idle_slots, latency_parts, paging, prefix_reuse
 from experiments.claims.catalogue import get_claim
 from experiments.claims.comparison import Compare
 from experiments.store import Store
@@ -16,6 +16,8 @@ from ledger.errors import InputError
 
 CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
     "C04": arithmetic.thirteen_billion,
+    "C05": formats.kv_formats,
+    "C27": formats.weight_formats,
     "C45": arithmetic.seven_billion,
 }
 CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str, Any]]] = {

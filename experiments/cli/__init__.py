@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import typer
 
-from experiments.cli import calibrate, claims, doctor, generate, kv, ledger, measure, runs, ui
+from experiments.cli import calibrate, claims, cost, doctor, generate, kv, ledger, measure, runs, ui
 from experiments.cli.output import CANCELLED, DONE, exit_code
 
 app = typer.Typer(
@@ -30,6 +30,7 @@ app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("kv")(kv.kv)
 app.command("calibrate")(calibrate.calibrate)
+app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")
 app.add_typer(claims.app, name="claims")

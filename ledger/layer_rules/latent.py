@@ -7,8 +7,10 @@ from dataclasses import replace
 from ledger.errors import InputError
 from ledger.fields import Fields
 from ledger.layer_rules.base import LayerRule, Layers, Shape, by_type, kinds_of
-from ledger.layer_rules.state import delta_state, state_bytes
+from ledger.layer_rules.state import delta_state
 from ledger.layers import LayerSpec
+
+DELTA_STATE_BYTES = 4  # the model classes turn the state of this attention into float32 before they keep it
 
 
 def latent(attentions: int = 1) -> LayerRule:
@@ -99,16 +101,15 @@ def kimi_linear(fields: Fields, shape: Shape) -> Layers:
         numbers = linear.integers("full_attn_layers")
         chosen = range(5, shape.num_layers + 1, 4) if numbers is None else numbers
         kinds = ["full_attention" if n in chosen else "linear_attention" for n in range(1, shape.num_layers + 1)]
-    state = delta_state(heads, heads, size, size, kernel, state_bytes(fields))
+    state = delta_state(heads, heads, size, size, kernel, DELTA_STATE_BYTES)
     return by_type(fields, kinds, {"full_attention": _latent_layer(fields), "linear_attention": state})
 
 
 def ling_hybrid(fields: Fields, shape: Shape) -> Layers:
     """Ling 2.5: delta attention as in Kimi-Linear, every `layer_group_size`-th layer latent."""
     size, heads = fields.integer("head_dim", default=128), shape.heads
-    state = delta_state(
-        heads, heads, size, size, fields.integer("short_conv_kernel_size", default=4), state_bytes(fields)
-    )
+    kernel = fields.integer("short_conv_kernel_size", default=4)
+    state = delta_state(heads, heads, size, size, kernel, DELTA_STATE_BYTES)
     group = fields.integer("layer_group_size", default=6)
     kinds = kinds_of(fields, shape) or [
         "full_attention" if (index + 1) % group == 0 else "linear_attention" for index in range(shape.num_layers)

@@ -8,6 +8,10 @@ from ledger.tensors.base import LayerPart, Tensors, decoder, linear, norm, norms
 from ledger.tensors.gated import TWO_NORMS, experts, gated_mlp, mlp
 
 
+# Layers before the experts begin, where the class has no field for it.
+DENSE_FIRST = {"axk1": 1, "glm4_moe_lite": 1, "kimi_linear": 1}
+
+
 def deepseek(spec: ModelSpec) -> Tensors:
     """DeepSeek V2, V3, Kimi-K2, GLM-4.7-Flash, Sarvam: dense layers first, then routed and shared experts."""
     return decoder(spec, attention, routed_mlp, TWO_NORMS)
@@ -121,7 +125,8 @@ def is_sparse(spec: ModelSpec, index: int) -> bool:
     if kinds:
         return kinds[index] == "sparse"
     every = fields.integer("moe_layer_freq", default=1)
-    return index >= fields.integer("first_k_dense_replace", default=0, minimum=0) and index % every == 0
+    first = fields.integer("first_k_dense_replace", default=DENSE_FIRST.get(spec.model_type, 0), minimum=0)
+    return index >= first and index % every == 0
 
 
 def routed_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
@@ -130,7 +135,7 @@ def routed_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
     if not is_sparse(spec, index):
         yield from gated_mlp(f"{at}mlp", spec.intermediate_size, spec.hidden_size)
         return
-    width, count = fields.integer("moe_intermediate_size"), fields.integer("n_routed_experts")
+    width, count = fields.integer("moe_intermediate_size"), fields.integer("n_routed_experts", "num_local_experts")
     yield from experts(f"{at}mlp", count, width, spec.hidden_size)
     yield from linear(f"{at}mlp.gate", count, spec.hidden_size)
     shared = fields.integer("n_shared_experts", default=0, minimum=0)
