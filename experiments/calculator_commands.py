@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from experiments.cost_view import CostSetting
 from experiments.model_source import ModelSource
 from ledger.engines import engine_rule
 from ledger.formats import DEFAULT_GROUP_SIZE, GROUP_OVERHEAD_BYTES
@@ -37,3 +38,21 @@ def _sizes(settings: Mapping[str, Any]) -> list[str]:
         words.append(f"--kv-group-size {settings['kv_group_size']}")
     words += [f"--{name} {settings[name]}" for name in ("tp", "pp") if settings[name] != 1]
     return words
+
+
+def cost_command(source: ModelSource, gpu: str, setting: CostSetting) -> str:
+    """`trilemma cost ...`; a throughput of a stored run stands without a model and a card."""
+    words = ["trilemma cost"]
+    if setting.source != "run":
+        words += [source.argument(), f"--gpu {gpu}", f"--weights {setting.weights}", f"--kv-dtype {setting.kv_dtype}"]
+        words += [f"--tp {setting.tp}"] if setting.tp != 1 else []
+    words.append(f"--rate {setting.requests_per_s:g}")
+    words += [f"--input-tokens {setting.input_tokens}", f"--output-tokens {setting.output_tokens}"]
+    words += [f"--price-per-device-hour {setting.price_per_device_hour:g}", f"--utilisation {setting.utilisation:g}"]
+    options = {
+        "tokens-per-s-per-device": None if setting.source == "bound" else setting.tokens_per_s_per_device,
+        "tpot-slo": setting.tpot_slo_s,
+        "concurrency": setting.concurrency,
+    }
+    words += [f"--{name} {value:g}" for name, value in options.items() if value is not None]
+    return " ".join([*words, *(f"--lever {name}={value}" for name, value in setting.levers)])

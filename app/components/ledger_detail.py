@@ -182,7 +182,11 @@ def weights(view: LedgerView) -> None:
         section_head(
             f"{t('ledger.weights')} {badge('computed')}", t("ledger.weights_caption", **numbers), frame, "weights"
         )
-        st.dataframe(frame, hide_index=True)
+        sizes = (t("ledger.column_part_gib"), t("ledger.column_16bit_gib"))
+        columns: dict[str, Any] = {name: st.column_config.NumberColumn(name, format="%.2f") for name in sizes}
+        count = t("ledger.parameters")
+        columns[count] = st.column_config.NumberColumn(count, format="localized")
+        st.dataframe(frame, hide_index=True, column_config=columns)
         if report["params_active"] < report["params_text"]:
             active = {"active": f"{report['params_active']:,}", "total": f"{report['params_text']:,}"}
             st.caption(t("ledger.active", **active, gib=gib(report["active_bytes"])))

@@ -7,7 +7,6 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
-from ledger.capacity import Deployment
 
 from app.charts import capacity_chart, surface_chart
 from app.components.ledger_detail import GIB, gib
@@ -15,6 +14,7 @@ from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, words
 from experiments.ledger_view import LedgerView, Remedy, Surface
 from experiments.report.words import MISSING
+from ledger.capacity import Deployment
 
 
 def verdict(d: Deployment, view: LedgerView) -> None:
@@ -78,7 +78,12 @@ def bars(d: Deployment, view: LedgerView) -> None:
             for item in view.precisions
         ]
         caption = t("ledger.bars_caption", count=f"{d.concurrency:,}", tokens=f"{d.seq_len:,}", kept=_kept_back(view))
-        section_head(f"{t('ledger.bars')} {badge('computed')} {badge('estimated')}", caption, pd.DataFrame(_accounts(view)), "ledger")
+        section_head(
+            f"{t('ledger.bars')} {badge('computed')} {badge('estimated')}",
+            caption,
+            pd.DataFrame(_accounts(view)),
+            "ledger",
+        )
         capacity = view.report["capacity_bytes"]
         draw(capacity_chart(rows, view.usable_bytes, capacity, mode(), words("chart.")), t("alt.capacity"))
         with st.expander(t("ledger.accounts")):
