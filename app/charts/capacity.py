@@ -166,16 +166,20 @@ def _limits(
     words: Mapping[str, str],
 ) -> list[alt.Chart]:
     layers = []
-    lines = [("usable", usable, 26, 1.4, [4, 3]), ("capacity", capacity, 10, 1.8, [1, 0])]
-    for word, size, y, thickness, dash in lines:
+    # The label of the usable limit ends at its line and lies below that of the capacity, so that neither line crosses a
+    # label; where there is no room at the left it is the other way round.
+    left = usable is not None and usable / GIB < 0.25 * end
+    rows = {"usable": 10 if left else 26, "capacity": 26 if left else 10}
+    lines = [("usable", usable, 1.4, [4, 3], "left" if left else "right"), ("capacity", capacity, 1.8, [1, 0], "")]
+    for word, size, thickness, dash, align in lines:
         if size is None:
             continue
-        place = size / GIB
+        place, y = size / GIB, rows[word]
         row = {"start": place, "top": y + 8, "bottom": height, "y": y, "text": words[word].format(value=_gib(place))}
         rule = alt.Chart(data([row])).mark_rule(color=t["text"], strokeWidth=thickness, strokeDash=dash, tooltip=None)
         layers.append(rule.encode(x=x, y=px("top", height), y2=alt.Y2("bottom:Q")))
-        align = "right" if place > 0.5 * end else "left"
-        layers.append(label([row], height, x, colour=t["text"], align=align, fontSize=12))
+        side = align or ("right" if place > 0.75 * end else "left")
+        layers.append(label([row], height, x, colour=t["text"], align=side, fontSize=12))
     return layers
 
 

@@ -30,7 +30,12 @@ LINES_HEIGHT = 250.0
 BAR_ROW = 26
 NAME_ROOM = 132
 SELECTION = "operator"
-SHAPES = {"linear": "circle", "attention": "diamond", "other": "square"}
+# kind -> mark and word
+KINDS = {
+    "linear": ("circle", "kind_linear"),
+    "attention": ("diamond", "kind_attention"),
+    "other": ("square", "kind_other"),
+}
 PHASE_PAINT = {"prefill": "base_strong", "decode": "cand"}
 
 
@@ -43,7 +48,7 @@ def roofline_chart(
 ) -> alt.LayerChart:
     """FLOP/s over FLOP/B, both logarithmic: a roof a number format, a mark an operator, which can be clicked.
 
-    A point: key, name, phase, kind (of SHAPES), intensity, ridge, attained_flops_per_s, share (of the step), bound.
+    A point: key, name, phase, kind (of KINDS), intensity, ridge, attained_flops_per_s, share (of the step), bound.
     A roof: name, flops_per_s, bandwidth_bytes_per_s, ridge. Words: prefill, decode, kind_linear, kind_attention,
     kind_other, operator, phase, intensity, attained, time_share, bound.
     """
@@ -112,7 +117,7 @@ def _roofs(
             .encode(x=x, y=y)
         )
         name = [{"x": high, "y": peak, "text": roof["name"]}]
-        layers.append(_text(name, x, y, t["muted"], align="right", dy=-9, fontSize=12))
+        layers.append(_text(name, x, y, t["muted"], align="right", dy=-14, fontSize=12))
         ridge = [{"x": roof["ridge"], "y": floor, "y2": peak}]
         rule = alt.Chart(data(ridge)).mark_rule(color=t["muted"], strokeDash=[2, 3], tooltip=None)
         layers.append(rule.encode(x=x, y=y, y2=alt.Y2("y2:Q")))
@@ -153,7 +158,7 @@ def _points(
             "x": point["intensity"],
             "y": point["attained_flops_per_s"] / TERA,
             "size": _size(point),
-            "kind": words[f"kind_{point['kind']}"],
+            "kind": words[KINDS[point["kind"]][1]],
             "name": point["name"],
             "phase": words[point["phase"]],
             "intensity": exact(round(point["intensity"], 3), "FLOP/B"),
@@ -166,9 +171,9 @@ def _points(
     names = ("phase", "intensity", "attained", "time_share", "bound")
     tips = tooltip(name=words["operator"], **{name: words[name] for name in names})
     phases = [phase for phase in PHASE_PAINT if any(point["phase"] == phase for point in points)]
-    kinds = [kind for kind in SHAPES if any(point["kind"] == kind for point in points)]
+    kinds = [kind for kind in KINDS if any(point["kind"] == kind for point in points)]
     paint = alt.Scale(domain=[words[phase] for phase in phases], range=[t[PHASE_PAINT[phase]] for phase in phases])
-    form = alt.Scale(domain=[words[f"kind_{kind}"] for kind in kinds], range=[SHAPES[kind] for kind in kinds])
+    form = alt.Scale(domain=[words[KINDS[kind][1]] for kind in kinds], range=[KINDS[kind][0] for kind in kinds])
     columns = alt.ExprRef("width < 320 ? 1 : 4")
     shapes = alt.Legend(title=None, columns=columns, symbolFillColor=t["muted"], symbolStrokeColor=t["muted"])
     pick = alt.selection_point(name=SELECTION, fields=["key"], on="click", empty=False)
@@ -198,7 +203,7 @@ def _slope_names(
         if point["kind"] != "other":
             longest[point["phase"], point["kind"]] = point
     rows = [
-        {"x": one["intensity"], "y": one["attained_flops_per_s"] / TERA, "text": words[f"kind_{one['kind']}"]}
+        {"x": one["intensity"], "y": one["attained_flops_per_s"] / TERA, "text": words[KINDS[one["kind"]][1]]}
         for one in longest.values()
         if one["intensity"] < 0.8 * one["ridge"]
     ]
@@ -281,7 +286,7 @@ def crossover_chart(
     x = _log_axis("x:Q", (batches[0], batches[-1]), batches, "format(datum.value, ',d')", base=2)
     y = _log_axis("y:Q", (low, high), _powers(low, high), _power_label("FLOP/B", high))
     paints = {"linear": t["cand"], "attention": t["activations"]}
-    swatches = [Swatch(words[f"kind_{line['kind']}"], paints[line["kind"]], paints[line["kind"]]) for line in lines]
+    swatches = [Swatch(words[KINDS[line["kind"]][1]], paints[line["kind"]], paints[line["kind"]]) for line in lines]
     layers = [legend(swatches, LINES_HEIGHT, pixels=False)]
     for line in lines:
         rows = [
@@ -290,7 +295,7 @@ def crossover_chart(
                 "y": point["intensity"],
                 "batch": f"{point['batch']:,}",
                 "intensity": exact(round(point["intensity"], 3), "FLOP/B"),
-                "name": words[f"kind_{line['kind']}"],
+                "name": words[KINDS[line["kind"]][1]],
             }
             for point in line["points"]
             if point["intensity"]

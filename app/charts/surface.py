@@ -32,7 +32,7 @@ def surface_chart(
     A cell: seq_len, concurrency, kv_bytes, share (of the room for KV; None: no limit known), fits, and with, the name
     of a precision that fits (None: none does). A frontier: name, bits, is_chosen and `rows`, how many of the
     concurrencies fit at each length. chosen: (length, concurrency) of the marked cell. Words: seq_len, concurrency,
-    kv_cache, verdict, cell_fits, cell_with with {name}, cell_never.
+    kv_cache, verdict, cell_fits, cell_with with {name}, cell_never, none_fit.
     """
     t = TOKENS[mode]
     columns = {length: place for place, length in enumerate(lengths)}
@@ -48,6 +48,7 @@ def surface_chart(
         label([{**cell, "start": cell["start"] + 0.5} for cell in placed if cell["text"]], height, x, align="center",
               fontSize=11).encode(tooltip=tips).transform_filter(wide),
         *(_frontier(item, len(concurrencies), t, height, x) for item in frontiers),
+        *_none_fit(placed, len(lengths), t, height, x, words),
         *_chosen_mark(columns[chosen[0]], rows[chosen[1]], t, height, x),
         *_axes(columns, rows, chosen, grid, t, height, x),
     ]  # fmt: skip
@@ -93,6 +94,22 @@ def _frontier(item: Mapping[str, Any], rows: int, t: Mapping[str, str], height: 
         strokeWidth=width, strokeDash=DASHES[item["bits"]], color=t["text"], strokeCap="butt", tooltip=None
     )
     return line.encode(x=x, y=px("y", height), order=alt.Order("order:Q"))
+
+
+def _none_fit(
+    placed: Sequence[Mapping[str, Any]],
+    columns: int,
+    t: Mapping[str, str],
+    height: float,
+    x: alt.X,
+    words: Mapping[str, str],
+) -> list[alt.Chart]:
+    """A note in the upper right corner, where that is empty: no precision fits there."""
+    corner = [cell for cell in placed if cell["start"] >= columns - 7 and cell["top"] < 3 * CELL]
+    if not corner or any(cell["said"] != words["cell_never"] for cell in corner):
+        return []
+    note = [{"start": columns - 3.5, "y": 1.5 * CELL, "text": words["none_fit"]}]
+    return [label(note, height, x, colour=t["muted"], align="center", fontSize=12.5)]
 
 
 def _chosen_mark(column: int, row: int, t: Mapping[str, str], height: float, x: alt.X) -> list[alt.Chart]:

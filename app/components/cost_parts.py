@@ -40,7 +40,7 @@ def _sentence(view: CostView, setting: CostSetting, card: str) -> str:
     month = view.report["month"]
     numbers = {"cards": f"{month['cards']:,}", "card": card, "cost": money(month["cost"])}
     key = "cost.sentence" if setting.source != "run" else "cost.sentence_run"
-    text = t(key, rate=number(setting.requests_per_s), tokens=f"{setting.output_tokens:,}", **numbers)
+    text = t(key, rate=f"{setting.requests_per_s:g}", tokens=f"{setting.output_tokens:,}", **numbers)
     best, together = view.best, view.rows[-1]
     if best is not None:
         text += " " + t("cost.sentence_best", lever=_lever(best), change=signed_percent(best["change_pct"]))

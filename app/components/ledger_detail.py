@@ -104,14 +104,10 @@ def _term(term: KvTerm, named: bool) -> str:
 
 def _room_text(view: LedgerView) -> str:
     parts = [account for account in view.chosen.ledger.accounts if account.name not in ("kv_cache", "state")]
-    minus = " − ".join(mib(account.bytes) for account in parts)
-    numbers = {
-        "usable": mib(view.usable_bytes),
-        "minus": minus,
-        "room": mib(view.kv_room_bytes),
-        "gib": gib(view.kv_room_bytes),
-    }
-    return t("ledger.step_room_text", **numbers)
+    numbers = {"usable": mib(view.usable_bytes), "minus": " − ".join(mib(account.bytes) for account in parts)}
+    if not view.kv_room_bytes:
+        return t("ledger.step_room_none", **numbers)
+    return t("ledger.step_room_text", room=mib(view.kv_room_bytes), gib=gib(view.kv_room_bytes), **numbers)
 
 
 def bits_text(payload: int, bits: float) -> str:
@@ -139,7 +135,8 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     st.dataframe(frame, hide_index=True, column_config={t("ledger.max_concurrency"): column})
     longest = view.report["max_seq_len"]
     if longest is not None:
-        st.caption(t("ledger.max_length", count=f"{d.concurrency:,}", tokens=f"{longest:,}"))
+        key = "ledger.max_length" if longest else "ledger.no_length"
+        st.caption(t(key, count=f"{d.concurrency:,}", tokens=f"{longest:,}"))
 
 
 def trap(d: Deployment, view: LedgerView) -> None:
