@@ -7,8 +7,9 @@ from pathlib import Path
 
 import streamlit as st
 
+from app.components.hardware import ceilings
 from app.i18n import LANGUAGE_NAMES
-from app.navigation import runs_page, trace_page, workbench_page
+from app.navigation import groups
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
 from app.theme import TOKENS
 from experiments.version import version
@@ -19,7 +20,7 @@ LOGO = Path(__file__).parent / "logo.svg"
 
 
 def sidebar() -> None:
-    """Language and device, under the navigation."""
+    """Language, device and its measured ceilings, under the navigation."""
     from core_engine.environment import cpu_name, resolve_threads  # slow to import; the navigation need not wait
 
     with st.sidebar:
@@ -41,6 +42,7 @@ def sidebar() -> None:
         device = t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0))
         lines = [f"{t('nav.device')}: {device}", t("nav.assumed_price"), t("nav.version", version=version())]
         st.caption("  \n".join(lines))
+        ceilings()
 
 
 def main() -> None:
@@ -48,7 +50,7 @@ def main() -> None:
     st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
     st.html(STYLE)
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
-    chosen = st.navigation({t("nav.experiment"): [workbench_page(), trace_page()], t("nav.decide"): [runs_page()]})
+    chosen = st.navigation(groups())
     sidebar()
     try:
         chosen.run()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
@@ -18,24 +20,58 @@ def trace_page() -> StreamlitPage:
     return st.Page(_trace, title=t("nav.trace"), icon=":material/stacked_bar_chart:", url_path="trace")
 
 
+def ledger_page() -> StreamlitPage:
+    """How many sequences a card holds."""
+    return st.Page(_ledger, title=t("nav.ledger"), icon=":material/table_rows:", url_path="ledger")
+
+
+def roofline_page() -> StreamlitPage:
+    """What limits a step."""
+    return st.Page(_roofline, title=t("nav.roofline"), icon=":material/show_chart:", url_path="roofline")
+
+
+def cost_page() -> StreamlitPage:
+    """What a month costs."""
+    return st.Page(_cost, title=t("nav.cost"), icon=":material/paid:", url_path="cost")
+
+
 def runs_page() -> StreamlitPage:
     """The list of runs."""
     return st.Page(_runs, title=t("nav.runs"), icon=":material/list:", url_path="runs")
 
 
-def _workbench() -> None:
-    from app.views import workbench
+def groups() -> dict[str, list[StreamlitPage]]:
+    """The pages under the headings of the sidebar."""
+    return {
+        t("nav.experiment"): [workbench_page(), trace_page()],
+        t("nav.understand"): [ledger_page(), roofline_page()],
+        t("nav.decide"): [cost_page(), runs_page()],
+    }
 
-    workbench.page()
+
+def _draw(name: str) -> None:
+    import_module(f"app.views.{name}").page()
+
+
+def _workbench() -> None:
+    _draw("workbench")
 
 
 def _trace() -> None:
-    from app.views import trace
+    _draw("trace")
 
-    trace.page()
+
+def _ledger() -> None:
+    _draw("ledger")
+
+
+def _roofline() -> None:
+    _draw("roofline")
+
+
+def _cost() -> None:
+    _draw("cost")
 
 
 def _runs() -> None:
-    from app.views import runs
-
-    runs.page()
+    _draw("runs")

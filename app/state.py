@@ -13,6 +13,14 @@ from experiments import jobs
 from experiments.store import Store
 
 DEFAULT_LANGUAGE = "en"
+# Where a figure is from -> its mark and the colour of its badge.
+MARKS = {
+    "measured": ("●", "gray"),
+    "computed": ("=", "gray"),
+    "estimated": ("≈", "gray"),
+    "assumed": ("≈", "gray"),
+    "simulated": ("◌", "violet"),
+}
 
 
 @st.cache_resource
@@ -56,14 +64,18 @@ def set_address(**values: Any) -> None:
             st.query_params[name] = str(value)
 
 
-def draw(chart: alt.LayerChart, description: str) -> None:
-    """Show a chart across its container, with a description for readers who cannot see it."""
-    st.altair_chart(chart, theme=None, width="stretch", alt=description)
+def draw(chart: alt.LayerChart, description: str, **more: Any) -> None:
+    """Show a chart across its container, with a description for readers who cannot see it; `more` as Streamlit's.
+
+    Its specification is not validated again, as `st.altair_chart` would: tests do that, and it takes long.
+    """
+    spec = chart.to_dict(validate=False)
+    st.vega_lite_chart(spec=spec, theme=None, width="stretch", alt=description, **more)
 
 
 def badge(provenance: str) -> str:
     """The label of a figure's origin, as markdown."""
-    mark, colour = {"measured": ("●", "gray"), "computed": ("=", "gray"), "simulated": ("◌", "violet")}[provenance]
+    mark, colour = MARKS[provenance]
     return f":{colour}-badge[{mark} {t(provenance)}]"
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "SurfacePoint",
     "deployment_ledger",
     "fits",
+    "in_kv_format",
     "kv_room_bytes",
     "ledger_report",
     "max_concurrency",
@@ -142,7 +143,7 @@ def surface(
     points = []
     for name in kv_dtypes:
         grouped = element_format(name).group_size is not None
-        other = _in_format(d, name, d.kv_group_size if grouped else None)
+        other = in_kv_format(d, name, d.kv_group_size if grouped else None)
         for length in lengths:
             a_sequence = max(_sequence(other, stage, length) for stage in other.stages)
             points += [
@@ -210,10 +211,10 @@ def _warnings(d: Deployment) -> list[str]:
 def _precision(d: Deployment, kv_dtype: str) -> dict[str, Any]:
     """How many sequences fit with the cache in this format, and how many would if its groups stored nothing extra."""
     grouped = element_format(kv_dtype).group_size is not None
-    other = _in_format(d, kv_dtype, d.kv_group_size if grouped else None)
+    other = in_kv_format(d, kv_dtype, d.kv_group_size if grouped else None)
     held = max_concurrency(other)
     a_sequence = max(_sequence(other, stage, d.seq_len) for stage in d.stages)
-    bare = max_concurrency(_in_format(d, kv_dtype, 0)) if grouped else held
+    bare = max_concurrency(in_kv_format(d, kv_dtype, 0)) if grouped else held
     return {
         "kv_dtype": kv_dtype,
         "bytes_per_sequence": a_sequence,
@@ -222,7 +223,7 @@ def _precision(d: Deployment, kv_dtype: str) -> dict[str, Any]:
     }
 
 
-def _in_format(d: Deployment, kv_dtype: str, group_size: int | None) -> Deployment:
+def in_kv_format(d: Deployment, kv_dtype: str, group_size: int | None) -> Deployment:
     """The deployment with its cache in another format; what is costly to derive does not depend on it."""
     other = replace(d, kv_dtype=kv_dtype, kv_group_size=group_size)
     for key in ("groups", "stages", "width", "others"):

@@ -8,8 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import altair as alt
+from altair.utils.schemapi import disable_debug_mode
 
 from app.theme import TOKENS, chart_config
+
+# Checking every part against the schema as it is made takes most of a chart's time; tests check whole charts instead.
+disable_debug_mode()
 
 Rows = Sequence[Mapping[str, Any]]
 NOTHING = "–"
@@ -17,8 +21,11 @@ PREFIX_UNITS = "$€£¥"
 
 
 def data(rows: Iterable[Mapping[str, Any]]) -> alt.Data:
-    """Inline rows; unlike a data frame they keep None and are written where they are used."""
-    return alt.Data(values=[dict(row) for row in rows])
+    """Inline rows; unlike a data frame they keep None and are written where they are used.
+
+    A tuple, since Altair copies a list of rows in full at every step of building a chart.
+    """
+    return alt.InlineData(values=tuple(dict(row) for row in rows))
 
 
 def px(field: str, height: float) -> alt.Y:
@@ -168,7 +175,7 @@ def label(
 ) -> alt.Chart:
     """Text at pixel row `y`: each row has `text` and `y`, and `colour` unless one is given for all."""
     options: dict[str, Any] = {"baseline": "middle", "tooltip": None, **mark}
-    encodings: dict[str, Any] = {"y": px("y", height), "x": x, "text": "text:N"}
+    encodings: dict[str, Any] = {"y": px("y", height), "x": x, "text": alt.Text("text:N")}
     encodings["color"] = alt.value(colour) if colour else alt.Color("colour:N", scale=None)
     return alt.Chart(data(text_rows)).mark_text(**options).encode(**encodings)
 
@@ -190,5 +197,11 @@ def _rectangles(rows: Rows, height: float, x: alt.X, colour: str, **mark: Any) -
     return (
         alt.Chart(data(rows))
         .mark_rect(**mark)
-        .encode(x=x, x2="end:Q", y=px("top", height), y2="bottom:Q", color=alt.Color(f"{colour}:N", scale=None))
+        .encode(
+            x=x,
+            x2=alt.X2("end:Q"),
+            y=px("top", height),
+            y2=alt.Y2("bottom:Q"),
+            color=alt.Color(f"{colour}:N", scale=None),
+        )
     )

@@ -24,6 +24,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "computed": ("computed", "计算"),
     "simulated": ("simulated", "模拟"),
     "assumed": ("assumed", "假定"),
+    "estimated": ("estimated", "估计"),
     "pays": ("Pays", "值得"),
     "pays_price": ("Pays, with a price", "值得，但有代价"),
     "costs": ("Does not pay", "不值得"),

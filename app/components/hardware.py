@@ -1,0 +1,62 @@
+"""Choosing a card, and the ceilings of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import streamlit as st
+
+from app.components.inputs import choice
+from app.state import badge, t
+from experiments.calibrate import this_machine
+from experiments.report.words import number
+from ledger.errors import InputError
+from ledger.hardware import Accelerator, catalogue
+
+THIS = "this"
+DEFAULT_GPU = "l4"
+GIB = 2**30
+CACHED_S = 30  # a calibration made meanwhile is seen after so long
+
+
+def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
+    """The select box of cards: the catalogue, and this machine when it is calibrated."""
+    found = cards()
+    return choice(page, "gpu", t("calc.gpu"), list(found), default, lambda name: _label(found[name]))
+
+
+@st.cache_data(ttl=CACHED_S, show_spinner=False)
+def cards() -> dict[str, Accelerator]:
+    """Name -> card; this machine, when it is calibrated, first. InputError when the user's own file is wrong."""
+    this = this_machine()
+    return ({THIS: this} if this is not None else {}) | catalogue()
+
+
+def _label(card: Accelerator) -> str:
+    name = t("calc.this_machine") if card.provenance == "measured" else card.label
+    return f"{name} · {t('calc.gib', value=f'{card.memory_bytes / GIB:,.2f}')}"
+
+
+def memory_source(card: Accelerator) -> str:
+    """Where the card's memory figure is from, in words."""
+    return t(f"calc.memory_{card.memory_source}")
+
+
+def rates(flops_per_s: Mapping[str, float]) -> str:
+    """Rates by number format: "BF16 121, FP8 242 TFLOP/s"."""
+    return ", ".join(f"{name.upper()} {number(rate / 1e12)}" for name, rate in flops_per_s.items())
+
+
+def ceilings() -> None:
+    """What was measured of this machine, or how to measure it; for the sidebar."""
+    try:
+        this = cards().get(THIS)
+    except InputError as error:
+        st.caption(t("failed.input_error", error=str(error)))
+        return
+    if this is None:
+        st.caption(f"{t('nav.ceilings')}  \n{t('nav.no_ceilings')}")
+        return
+    bandwidth = t("nav.bandwidth", value=number(this.bandwidth_bytes_per_s / 1e9))
+    gemm = t("nav.gemm", value=rates(this.flops_per_s))
+    st.caption(f"{t('nav.ceilings')} {badge('measured')}  \n{bandwidth}  \n{gemm}")
