@@ -24,6 +24,7 @@ from ledger.spellings import (
     preferred,
     renamed,
     uniform,
+    value_head_dim,
 )
 from ledger.window_rules import (
     image_layers,
@@ -211,7 +212,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": _MLA,
     "kimi_k2": _MLA,
     "glm4_moe_lite": _MLA,
-    "minicpm3": _MLA,
+    "minicpm3": replace(_MLA, prepare=value_head_dim),
     "youtu": _MLA,
     "youtu_llm": replace(_MLA, tied=True),
     "sarvam_mla": Family(

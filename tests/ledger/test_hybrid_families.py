@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from ledger.errors import InputError
 from ledger.layers import LayerSpec
 from ledger.model_spec import ModelSpec
 from ledger.weights import parameter_shapes
@@ -31,7 +32,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "deepseek_v32": [{"mlp_layer_types": ["sparse", "dense", "sparse", "dense"]}],
     "glm_moe_dsa": [{"indexer_types": ["shared", "full", "full", "shared"]}, {"index_topk_pattern": "FFSF"}],
     "axk1": [{"first_k_dense_replace": 2}],
-    "minicpm3": [{"q_lora_rank": None}, {"tie_word_embeddings": False}],
+    "minicpm3": [{"q_lora_rank": None}, {"v_head_dim": None}, {"tie_word_embeddings": False}],
     "kimi_linear": [{"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, {"first_k_dense_replace": 2}],
     "deepseek_v4": [{"compress_ratios": None}, {"compress_rate_csa": 8, "compress_rate_hca": 64}, {"hc_mult": 3}],
     "qwen3_next": [{"decoder_sparse_step": 2}, {"attention_bias": True}, {"full_attention_interval": 2}],
@@ -184,3 +185,27 @@ def test_gated_recurrences_keep_one_float32_vector():
     assert block.rg_lru.recurrent_states.element_size() == first.state_element_bytes
     assert block.conv1d_state.numel() == first.conv_elements
     assert (attention.kind, attention.kv_heads, attention.window) == ("swa", 1, 16)
+
+
+WRONG: list[tuple[str, dict[str, Any], str]] = [
+    ("deepseek_v32", {"index_head_dim": None}, "index_head_dim"),
+    ("glm_moe_dsa", {"indexer_types": ["full", "half", "full", "full"]}, "indexer_types"),
+    ("glm_moe_dsa", {"index_topk_pattern": "FS"}, "index_topk_pattern"),
+    ("deepseek_v4", {"compress_ratios": [0, 4, 16, 4]}, "compress_ratios"),
+    ("deepseek_v4", {"compress_ratios": [0, 4]}, "compress_ratios"),
+    ("kimi_linear", {"layer_types": ["sliding_attention"] * 4}, "layer_types"),
+    ("bamba", {"mamba_n_heads": 7}, "mamba_n_heads"),
+    ("nemotron_h", {"hybrid_override_pattern": "MX*E"}, "hybrid_override_pattern"),
+    ("nemotron_h", {"mamba_ssm_cache_dtype": "int3"}, "mamba_ssm_cache_dtype"),
+    ("recurrent_gemma", {"block_types": ["recurrent", "convolution"]}, "block_types"),
+    ("minimax", {"attn_type_list": [0, 1]}, "attn_type_list"),
+    ("lfm2", {"layer_types": ["conv", "mamba", "conv", "conv"]}, "layer_types"),
+    ("mimo_v2_flash", {"hybrid_layer_pattern": [0, 1]}, "hybrid_layer_pattern"),
+]
+
+
+@pytest.mark.parametrize(("model_type", "changes", "field"), WRONG)
+def test_a_bad_value_is_one_line_that_names_the_field(model_type, changes, field):
+    with pytest.raises(InputError, match=field) as caught:
+        ModelSpec.from_config({**HYBRID_CONFIGS[model_type], **changes})
+    assert len(str(caught.value).splitlines()) == 1
