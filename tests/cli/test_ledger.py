@@ -55,6 +55,11 @@ def test_gb_and_gib_are_both_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert "--gpu-memory-utilization 0.92 of total" in printed
 
 
+def test_kv_prints_both_units_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--seq-len", "131072"]) == 0
+    assert "17,179,869,184  17.180  16.000" in capsys.readouterr().out
+
+
 def test_a_surface_comes_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = ledger_json(capsys, "llama-3.1-8b", "--gpu", "h100", "--surface")
     assert len(found["surface"]) >= 200
