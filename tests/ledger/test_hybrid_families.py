@@ -50,7 +50,8 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "recurrent_gemma": [{"attention_bias": True}, {"block_types": ["attention", "recurrent"]}],
     "lfm2": [
         {"conv_bias": True}, {"block_auto_adjust_ff_dim": False},
-        {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 10}, {"block_ff_dim": 120}, {"full_attn_idxs": None}, {"tie_embedding": False},
+        {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 10}, {"block_ff_dim": 120},
+        {"full_attn_idxs": None}, {"tie_embedding": False},
     ],
     "lfm2_moe": [{"num_dense_layers": 0}],
     "mimo_v2_flash": [{"mlp_layer_types": ["sparse", "dense"] * 2}, {"layer_types": None}, {"attention_bias": True}],
@@ -83,7 +84,8 @@ def test_zero_experts_hold_no_weights():
 
 KINDS = {
     "full_attention": "full", "sliding_attention": "swa", "linear_attention": "state", "conv": "state",
-    "hybrid": "full", "mlp": "none", "moe": "none", "compressed_sparse_attention": "csa", "heavily_compressed_attention": "hca",
+    "hybrid": "full", "mlp": "none", "moe": "none", "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
     "indexed_attention": "mla",
 }  # fmt: skip
 DERIVED = [
