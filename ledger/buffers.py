@@ -124,7 +124,8 @@ def activations(spec: ModelSpec, engine: str, step: Step, width: LayerWidth) -> 
         size = tokens * max(spec.vocab_size + spec.hidden_size, width.elements) * 4
         how = (
             f"compute buffer of a micro-batch of {tokens:,} tokens in float32: max({spec.vocab_size:,} logits + "
-            f"{spec.hidden_size:,} hidden, {width.elements:,} in the {width.part}) x 4 B, with flash attention; not checked against this engine"
+            f"{spec.hidden_size:,} hidden, {width.elements:,} in the {width.part}) x 4 B, with flash attention; "
+            "not checked against this engine"
         )
         return Buffer("activations", size, how)
     layer = step.tokens * width.elements * ELEMENT_BYTES
