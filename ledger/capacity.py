@@ -201,6 +201,8 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
 
 def _warnings(d: Deployment) -> list[str]:
     found = [*length_warnings(d.spec, d.seq_len), *filter(None, [vision_label(d.spec)])]
+    if d.spec.assumed:
+        found.append("weights are counted as those of a Llama-like decoder")
     if d.spec.num_heads % d.tp:
         found.append(f"{d.tp} ranks do not divide {d.spec.num_heads} query heads: engines refuse this split")
     if d.rule.name != "llama.cpp" and d.concurrency > d.logit_rows:

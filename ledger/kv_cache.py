@@ -231,7 +231,7 @@ def _term(layer: LayerSpec, count: int, tp: int, stored: ElementFormat, *, name_
 
 def _heads_text(row: CacheRow, tp: int) -> str:
     if row.replicated:
-        return ""
+        return f"{row.heads} x " if row.heads > 1 else ""
     heads = row.heads_of_rank(tp)
     return f"{heads} KV heads x " if tp == 1 else f"{heads} of {row.heads} KV heads x "
 

@@ -101,8 +101,7 @@ def attention(spec: ModelSpec, index: int, at: str, name: str = "self_attn") -> 
     fields = Fields(spec.config)
     hidden, heads, at = spec.hidden_size, spec.num_heads, f"{at}{name}."
     rank, rope = fields.integer("kv_lora_rank"), fields.integer("qk_rope_head_dim")
-    nope = fields.integer("qk_nope_head_dim")
-    value = fields.optional_integer("v_head_dim") or hidden // heads
+    nope, value = fields.integer("qk_nope_head_dim"), fields.integer("v_head_dim")
     bias = fields.boolean("attention_bias")
     query_rank = fields.optional_integer("q_lora_rank", default=1536)
     if query_rank is None:

@@ -85,6 +85,14 @@ def test_embedding_head_norms_routers_and_biases_stay_16_bit():
     assert tensor_formats(load_model_spec("qwen2.5-7b"), "w8a8")["model.layers.0.self_attn.q_proj.bias"].name == "bf16"
 
 
+def test_what_is_no_linear_layer_stays_16_bit(shared_dir):
+    formats = tensor_formats(load_model_spec(shared_dir / "data/configs/Jamba-v0.1.json"), "w4a16")
+    mamba = {name.split(".mamba.")[1]: fmt.name for name, fmt in formats.items() if "layers.0.mamba." in name}
+    kept = {name for name, fmt in mamba.items() if fmt == "bf16"}
+    assert set(mamba) - kept == {f"{name}_proj.weight" for name in ("in", "x", "dt", "out")}
+    assert {"A_log", "D", "conv1d.weight", "dt_layernorm.weight"} <= kept
+
+
 def test_the_head_is_quantized_when_asked():
     spec = ModelSpec.from_config(TINY)
     assert tensor_formats(spec, "w4a16", "int8")["lm_head.weight"].name == "w8a16"
