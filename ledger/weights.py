@@ -6,6 +6,7 @@ Knows ModelSpec and the tables of tensors by family. A family without a table is
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from math import prod
 
 from ledger.errors import InputError
@@ -26,20 +27,29 @@ PARTS = {
     ),
     "mlp": re.compile(""),
 }
+_LAYER_NUMBER = re.compile(r"\.\d+\.")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")
 
 
 def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every parameter; a tied head is not listed, because it is the embedding.
 
-    InputError when the family has no table, or the spec came from typed fields and lacks a size.
+    A spec that is `assumed` (plain attention asked for) counts as Llama, under the same label. InputError when the
+    family has no table, when an assumed spec has experts, or when the spec came from typed fields and lacks a size.
     """
-    if spec.model_type not in TABLES:
-        raise InputError("model_type", spec.model_type, f"for weights: {', '.join(sorted(TABLES))}")
+    table = TABLES.get(spec.model_type)
+    if table is None and spec.assumed:
+        experts = [name for name in EXPERT_COUNTS if Fields(spec.config).has(name)]
+        if experts:
+            raise InputError(experts[0], "present", "a known model_type: experts are never assumed")
+        table = TABLES["llama"]
+    if table is None:
+        raise InputError("model_type", spec.model_type[:60], f"one of the {len(TABLES)} known ones, for weights")
     for name in ("hidden_size", "intermediate_size", "vocab_size"):
         if not getattr(spec, name):
             raise InputError(name, "missing", "a config that has it")
-    return dict(TABLES[spec.model_type](spec))
+    return dict(table(spec))
 
 
 def parameter_count(spec: ModelSpec) -> int:
@@ -89,4 +99,9 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
 
 def part_of(name: str) -> str:
     """The part (a key of PARTS) that a parameter belongs to, by its name."""
+    return _part_of_any_layer(_LAYER_NUMBER.sub(".0.", name))
+
+
+@lru_cache(maxsize=4096)  # a model has a dozen names, each in every layer
+def _part_of_any_layer(name: str) -> str:
     return next(part for part, pattern in PARTS.items() if pattern.search(name))
