@@ -24,6 +24,7 @@ from ledger.spellings import (
     preferred,
     renamed,
     uniform,
+    value_head_dim,
 )
 from ledger.window_rules import (
     image_layers,
@@ -211,7 +212,7 @@ FAMILIES: dict[str, Family] = {
     "deepseek_v3": _MLA,
     "kimi_k2": _MLA,
     "glm4_moe_lite": _MLA,
-    "minicpm3": _MLA,
+    "minicpm3": replace(_MLA, prepare=value_head_dim),
     "youtu": _MLA,
     "youtu_llm": replace(_MLA, tied=True),
     "sarvam_mla": Family(
@@ -223,6 +224,7 @@ FAMILIES: dict[str, Family] = {
         prepare=preferred(num_layers="num_hidden_layers", moe_topk="num_experts_per_tok"),
         inner_name="ffn_hidden_size",
     ),
+    "mistral4": _MLA,
     "deepseek_v32": _DSA,
     "glm_moe_dsa": _DSA,
     "deepseek_v4": Family(rules.compressed, inner_name="moe_intermediate_size"),
@@ -242,6 +244,7 @@ FAMILIES: dict[str, Family] = {
     "falcon_mamba": _MAMBA1,
     "mamba2": Family(rules.every_layer_mamba2, attention_free=True, inner_factor=2),
     "minimax": _MINIMAX,
+    "minimax_m3_vl_text": Family(rules.full_with_index),
     "minimax_text_01": _MINIMAX,
     "minimax_m1": _MINIMAX,
     "recurrent_gemma": Family(rules.griffin),
@@ -291,6 +294,7 @@ WRAPPERS: dict[str, Wrapper] = {
     "idefics3": Wrapper("llama"),
     "internvl": Wrapper("qwen2", tied=True),
     "kimi_k25": Wrapper("deepseek_v3", tied=True),
+    "minimax_m3_vl": Wrapper("minimax_m3_vl_text"),
     "kimi_vl": Wrapper("deepseek_v3"),
     "llama4": Wrapper("llama4_text", by="text"),
     "llava": Wrapper("llama", by="either"),
@@ -339,7 +343,9 @@ PLAIN_NEEDS = (LAYER_COUNTS, HEAD_COUNTS, HIDDEN_SIZES, ("num_key_value_heads",)
 
 def _tied(outer: Fields, wrapper: Wrapper | None, fields: Fields, family: Family) -> bool:
     inner = fields.boolean("tie_word_embeddings", family.tied)
-    if wrapper is None or not any(outer.has(name) for name in TEXT_SECTIONS):
+    if not any(outer.has(name) for name in TEXT_SECTIONS):
+        return inner
+    if wrapper is None:
         return outer.boolean("tie_word_embeddings", inner)
     tied = outer.boolean("tie_word_embeddings", wrapper.tied)
     return {"outer": tied, "either": tied or inner, "text": inner, "nobody": False}[wrapper.by]

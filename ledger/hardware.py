@@ -20,7 +20,7 @@ MIB, GIB = 2**20, 2**30
 THIS = ("this", "this machine")
 MAX_FILE_BYTES = 2**20
 MAX_NUMBER = 1e9  # in the file's units: GB/s, TFLOPS, MiB, W
-# A dtype without a native path runs in the next wider one that the accelerator has.
+# What numbers of a dtype can be widened to, for an accelerator that has no fast path of their own.
 WIDER = {
     "fp4": ("fp8", "bf16", "fp16", "fp32"),
     "int4": ("int8", "bf16", "fp16", "fp32"),
@@ -60,16 +60,17 @@ class Accelerator:
     aliases: tuple[str, ...] = ()
 
     def rate(self, dtype: str) -> tuple[str, float]:
-        """(dtype it runs in, operations/s): the dtype itself, or the next wider one that this device has.
+        """(dtype it runs in, operations/s): the dtype itself, or a wider one where that is faster or the only one.
 
-        InputError for an unknown dtype, or one with no wider dtype here.
+        InputError for an unknown dtype, or one with no rate and no wider dtype here.
         """
         if dtype not in WIDER:
             raise InputError("dtype", dtype, ", ".join(DTYPES))
-        for candidate in (dtype, *WIDER[dtype]):
-            if candidate in self.flops_per_s:
-                return candidate, self.flops_per_s[candidate]
-        raise InputError("dtype", dtype, f"one that {self.label} has a rate for: {', '.join(self.flops_per_s)}")
+        able = [name for name in (dtype, *WIDER[dtype]) if name in self.flops_per_s]
+        if not able:
+            raise InputError("dtype", dtype, f"one that {self.label} has a rate for: {', '.join(self.flops_per_s)}")
+        fastest = max(able, key=lambda name: self.flops_per_s[name])  # the narrowest of equals
+        return fastest, self.flops_per_s[fastest]
 
     def ridge(self, dtype: str) -> float:
         """FLOP/B above which an operator of this dtype is bound by compute: rate / bandwidth."""

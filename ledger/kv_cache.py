@@ -136,7 +136,7 @@ def kv_report(
         "pp": pp,
         "stage": stage,
         "layers_per_stage": [len(stage) for stage in split],
-        "warnings": _warnings(spec, seq_len),
+        "warnings": length_warnings(spec, seq_len),
         "provenance": "computed",
     }
 
@@ -160,13 +160,18 @@ def formula(
     tp: int = 1,
     kv_group_size: int | None = None,
     pp: int = 1,
+    stage: int | None = None,
 ) -> str:
     """The arithmetic with the numbers put in, e.g. "2 x 30 layers x 3 KV heads x 64 x 4 B = 46,080 B a token".
 
-    One term for each kind of layer; with `seq_len` also the bytes of a sequence and of `concurrency` sequences.
+    One term for each kind of layer; with `seq_len` also the bytes of a sequence and of `concurrency` sequences. With
+    `pp` it is about the given stage, or the one that takes most.
     """
     stored = element_format(kv_dtype, kv_group_size)
-    stage, layers = largest_stage(spec, seq_len or 1, stored, block_size, tp, pp)
+    largest, layers = largest_stage(spec, seq_len or 1, stored, block_size, tp, pp)
+    if stage is not None:
+        held = stages(spec.num_layers, pp)[stage]
+        largest, layers = stage, spec.layers[held.start : held.stop]
     groups = sorted(layer_groups(layers), key=lambda item: (item[0].window or 0, -item[0].kv_elements_per_rank(tp)))
     if not groups:
         return "no layer keeps keys or values: 0 B a token"
@@ -177,7 +182,7 @@ def formula(
     text = f"{' + '.join(terms)} = {sum(sizes):,} B a token"
     if unbounded != sum(sizes):
         text += f", {unbounded:,} B of it without bound"
-    text += _where(tp, pp, stage, len(layers), spec.num_layers)
+    text += _where(tp, pp, largest, len(layers), spec.num_layers)
     if stored.payload_only:
         text += " (payload only: no scales or zero points)"
     if seq_len is None:
@@ -226,7 +231,7 @@ def _term(layer: LayerSpec, count: int, tp: int, stored: ElementFormat, *, name_
 
 def _heads_text(row: CacheRow, tp: int) -> str:
     if row.replicated:
-        return ""
+        return f"{row.heads} x " if row.heads > 1 else ""
     heads = row.heads_of_rank(tp)
     return f"{heads} KV heads x " if tp == 1 else f"{heads} of {row.heads} KV heads x "
 
@@ -288,7 +293,8 @@ def _per_layer(
     return rows
 
 
-def _warnings(spec: ModelSpec, seq_len: int) -> list[str]:
+def length_warnings(spec: ModelSpec, seq_len: int) -> list[str]:
+    """What to say beside figures of sequences of this length: over the model's maximum, an assumed architecture."""
     found = []
     if spec.max_position and seq_len > spec.max_position:
         limit = f"the model's maximum of {spec.max_position:,}"

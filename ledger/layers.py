@@ -26,7 +26,7 @@ KIND_WORDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class CacheRow:
-    """What a layer's cache holds: `heads` vectors of `width` elements for every `stride` tokens of the last `window`."""
+    """What a layer holds: `heads` vectors of `width` elements for every `stride` tokens of the last `window`."""
 
     what: Literal["key", "value", "latent", "index key", "compressed entry"]
     heads: int
@@ -52,7 +52,7 @@ class LayerSpec:
     swa     keys and values of the last `window` tokens
     chunk   keys and values of the current chunk of `window` tokens
     mla     one latent vector a token (`latent_dim` elements: compressed KV plus the shared rotary key), no heads;
-            where an indexer chooses what to read also its key (`index_dim` elements), no heads either
+            where an indexer chooses what to read also its key (`index_dim` elements, in `full` layers too), no heads
     csa     keys and values of the last `window` tokens, and of all tokens one compressed entry (`compressed_dim`
             elements) and one index key for every `compress_ratio`
     hca     the same without index keys, at a higher ratio

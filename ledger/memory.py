@@ -31,10 +31,13 @@ class Account:
 
 @dataclass(frozen=True)
 class MemoryLedger:
-    """All accounts, and the capacity they have to fit in (None: unknown)."""
+    """All accounts, and the capacity they have to fit in (None: unknown). `usable_bytes` is less where an engine leaves
+    part of the capacity alone.
+    """
 
     accounts: tuple[Account, ...]
     capacity_bytes: int | None = None
+    usable_bytes: int | None = None
 
     @property
     def total_bytes(self) -> int:
@@ -43,8 +46,9 @@ class MemoryLedger:
 
     @property
     def fits(self) -> bool | None:
-        """True when the accounts fit in the capacity; None when the capacity is unknown."""
-        return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
+        """True when the accounts fit in what is usable of the capacity; None when the capacity is unknown."""
+        limits = [limit for limit in (self.capacity_bytes, self.usable_bytes) if limit is not None]
+        return self.total_bytes <= min(limits) if limits else None
 
     def account(self, name: str) -> Account:
         """The account of that name; KeyError when there is none."""
@@ -76,8 +80,10 @@ def predict_ledger(
     max_num_seqs: int,
     block_size: int = 16,
     capacity_bytes: int | None = None,
+    runtime_bytes: int | None = None,
 ) -> MemoryLedger:
-    """What an engine with these settings holds before it runs: weights, KV pool in whole blocks, activation peak.
+    """What an engine with these settings will hold: weights, KV pool in whole blocks and its padding block, activation
+    peak, and the runtime where it is given: a reading of the process before the weights are read.
 
     The peak is the larger of two steps: a prefill of `max_num_batched_tokens`, and a decode of `max_num_seqs` rows that
     read the whole pool (or the model's longest sequences, where those are less).
@@ -92,20 +98,26 @@ def predict_ledger(
     if block_bytes and blocks < 1:
         raise InputError("kv_pool_bytes", kv_pool_bytes, f"at least one block of {block_bytes:,} B")
     pool_tokens = max(1, blocks * block_size)
-    prefill = (min(max_num_batched_tokens, pool_tokens), 1, dtype_bytes)
+    longest = min(max_num_batched_tokens, pool_tokens, spec.max_position or pool_tokens)
+    prefill = (longest, 1, dtype_bytes)
     rows = min(max_num_seqs, max(1, blocks), max_num_batched_tokens)
     context = min(pool_tokens, rows * spec.max_position) if spec.max_position else pool_tokens
     decode = (rows, rows, dtype_bytes, context)
     steps = {"prefill": prefill, "decode": decode}
     busiest = max(steps, key=lambda name: activation_peak_bytes(spec, *steps[name]))
+    runtime = []
+    if runtime_bytes is not None:
+        runtime = [Account("runtime", runtime_bytes, "resident before the weights are read", "measured")]
     return MemoryLedger(
         accounts=(
+            *runtime,
             Account("weights", weight_bytes(spec, dtype_bytes), weights_how(spec, dtype_bytes)),
             Account(
                 "kv_pool",
                 blocks * block_bytes,
                 f"{blocks:,} blocks x {block_size} tokens x {per_token:,} B = {blocks * block_bytes:,} B",
             ),
+            Account("padding_block", block_bytes, f"{block_size} tokens x {per_token:,} B = {block_bytes:,} B"),
             Account(
                 "activation_peak",
                 activation_peak_bytes(spec, *steps[busiest]),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections.abc import Sequence
 
 from ledger.errors import InputError
 from ledger.formats import positive
 from ledger.model_spec import ModelSpec
+from ledger.weights import LAYER
 
 MAX_RANKS = 1024
 
@@ -28,18 +30,19 @@ def stages(num_layers: int, pp: int) -> tuple[range, ...]:
     return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
-def stage_of_tensor(name: str, split: Sequence[range], *, tied: bool) -> tuple[int, ...]:
-    """The stages that hold a parameter: its layer's; the first for the embedding (the last too when the head is tied to
-    it), the last for what follows the layers.
+def outer_stages(name: str, pp: int, *, tied: bool) -> tuple[int, ...]:
+    """The stages that hold a parameter outside the layers: the first for the embedding (the last too when the head is
+    tied to it), the last for what follows the layers.
     """
-    last = len(split) - 1
-    found = _LAYER.search(name)
-    if found:
-        index = int(found[1])
-        return next(((place,) for place, stage in enumerate(split) if index in stage), (last,))
+    last = pp - 1
     if _BEFORE.search(name):
         return (0, last) if tied and last and _TOKENS.search(name) else (0,)
     return (last,)
+
+
+def layers_in(stage: range, layers: Sequence[int]) -> int:
+    """How many of these layers (ascending indices) are in a stage."""
+    return bisect_left(layers, stage.stop) - bisect_left(layers, stage.start)
 
 
 def rank_share(name: str, part: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
@@ -53,14 +56,14 @@ def rank_share(name: str, part: str, spec: ModelSpec, tp: int) -> tuple[int, int
     if part == "attention":
         return _attention_share(name, spec, tp)
     if part == "state":
-        found = _LAYER.search(name)
+        found = LAYER.search(name)
         heads = spec.layers[int(found[1])].state_heads if found and int(found[1]) < spec.num_layers else 0
         return (-(-heads // tp), heads) if heads else (1, tp)
     return 1, tp
 
 
 def _attention_share(name: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
-    found = _LAYER.search(name)
+    found = LAYER.search(name)
     layer = spec.layers[int(found[1])] if found and int(found[1]) < spec.num_layers else None
     kv_heads = (layer.kv_heads if layer else 0) or spec.num_kv_heads
     query, kv = -(-spec.num_heads // tp), max(1, -(-kv_heads // tp))
@@ -71,10 +74,9 @@ def _attention_share(name: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
     return query, spec.num_heads
 
 
-_LAYER = re.compile(r"\b(?:layers|h|blocks)\.(\d+)\.")
 _BEFORE = re.compile(r"embed|wte|wpe|per_layer_(?:model_)?proj|project_in|emb\b")
 _TOKENS = re.compile(r"embed_tokens\.|wte\.|word_embeddings\.|embed_in\.|embeddings\.")
-_KEY_VALUE = re.compile(r"\b[kv]_proj\b")
+_KEY_VALUE = re.compile(r"\b(?:k|v|kv)_proj\b")
 _FUSED = re.compile(r"\b(?:qkv_proj|query_key_value|c_attn|Wqkv|W_pack|wqkv)\b")
 _WHOLE = re.compile(
     r"\b(?:router|gate|shared_expert_gate)\.|\bwpe\b|embed_positions|q_a_proj|kv_a_proj|e_score_correction"

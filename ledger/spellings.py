@@ -98,3 +98,12 @@ def derived_heads(fields: Fields) -> Mapping[str, object]:
     chosen = fields.integer("num_experts_per_tok", default=2)
     heads = fields.integer("num_key_value_heads", default=16) * chosen
     return {**fields.values, "num_attention_heads": heads, "head_dim": fields.integer("kv_channels", default=128)}
+
+
+def value_head_dim(fields: Fields) -> Mapping[str, object]:
+    """MiniCPM3: values are hidden / heads wide unless the config says otherwise."""
+    given = fields.optional_integer("v_head_dim")
+    return {
+        **fields.values,
+        "v_head_dim": given or fields.integer("hidden_size") // fields.integer("num_attention_heads"),
+    }

@@ -7,9 +7,8 @@ the head is asked for; the rest are linear layers and take the format. "as-store
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ledger.block_formats import WEIGHT_FORMATS, WeightFormat, gguf_format, weight_format
@@ -17,8 +16,8 @@ from ledger.checkpoint import StoredScheme, stored_scheme
 from ledger.errors import InputError
 from ledger.formats import positive
 from ledger.model_spec import ModelSpec
-from ledger.partition import MAX_RANKS, rank_share, stage_of_tensor, stages
-from ledger.weights import PARTS, active_parameter_count, parameter_shapes, part_of
+from ledger.partition import MAX_RANKS, layers_in, outer_stages, rank_share, stages
+from ledger.weights import LAYER, PARTS, TensorGroup, idle_elements, tensor_groups
 
 __all__ = [
     "AS_STORED",
@@ -26,6 +25,7 @@ __all__ = [
     "RankWeights",
     "WeightFormat",
     "format_name",
+    "formatted_groups",
     "rank_weights",
     "stored_weights",
     "tensor_formats",
@@ -36,7 +36,13 @@ __all__ = [
 ]  # fmt: skip
 
 AS_STORED = "as-stored"
-_SMALL = re.compile(r"\b(?:router|gate|shared_expert_gate)\.|conv1d|A_log|bias$|per_expert_scale|sinks")
+_SMALL = re.compile(  # matrices by shape, but no linear layers, or too small and too delicate to quantize
+    r"(?:router|\bgate|shared_expert_gate)\.|conv_?1d|A_log|\bD$|bias$|per_expert_scale|sinks|_coefs\.|hc_fn|_hc\.fn"
+    r"|rg_lru\.|altup_|weights_proj"
+)
+
+
+FormattedGroups = tuple[tuple[TensorGroup, WeightFormat], ...]
 
 
 @dataclass(frozen=True)
@@ -62,19 +68,33 @@ def tensor_formats(spec: ModelSpec, weights: str, head_weights: str = "16bit") -
 
     InputError for a name that is not known, or a family without a table of parameters.
     """
+    found = {}
+    for group, fmt in formatted_groups(spec, weights, head_weights):
+        match = LAYER.search(group.name)
+        if match is None:
+            found[group.name] = fmt
+            continue
+        before, after = group.name[: match.start(1)], group.name[match.end(1) :]
+        found |= {f"{before}{index}{after}": fmt for index in group.layers}
+    return found
+
+
+def formatted_groups(spec: ModelSpec, weights: str, head_weights: str = "16bit") -> FormattedGroups:
+    """Every group of like parameters with its format. InputErrors as tensor_formats."""
     if head_weights not in ("16bit", "int8"):
         raise InputError("head_weights", head_weights, "16bit or int8")
-    shapes = parameter_shapes(spec)
+    groups = tensor_groups(spec)
     scheme = _scheme(spec, weights)
     head = "embedding" if spec.tie_embeddings else "head"
-    found = {}
-    for name, shape in shapes.items():
-        part = part_of(name)
-        chosen = _format_of(name, shape, part, scheme, is_output=part == head)
-        if head_weights == "int8" and part == head and not chosen.quantized and len(shape) > 1:
-            chosen = WEIGHT_FORMATS["w8a16"]
-        found[name] = chosen
-    return found
+    by_layer = scheme.by_layer
+    found = []
+    for group in groups:
+        for piece in _single_layers(group) if by_layer else (group,):
+            chosen = _format_of(piece.name, piece.shape, piece.part, scheme, is_output=piece.part == head)
+            if head_weights == "int8" and piece.part == head and not chosen.quantized and len(piece.shape) > 1:
+                chosen = WEIGHT_FORMATS["w8a16"]
+            found.append((piece, chosen))
+    return tuple(found)
 
 
 def weight_bytes_of(spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, head_weights: str = "16bit") -> int:
@@ -83,43 +103,57 @@ def weight_bytes_of(spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, hea
 
 
 def rank_weights(
-    spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, head_weights: str = "16bit"
+    spec: ModelSpec,
+    weights: str,
+    tp: int = 1,
+    pp: int = 1,
+    head_weights: str = "16bit",
+    groups: FormattedGroups | None = None,
 ) -> tuple[RankWeights, ...]:
-    """The bytes by part that the largest rank of each pipeline stage holds."""
+    """The bytes by part that the largest rank of each pipeline stage holds. `groups` spares deriving them again."""
     positive("tp", tp, MAX_RANKS)
     split = stages(spec.num_layers, pp)
-    formats = tensor_formats(spec, weights, head_weights)
     held: list[dict[str, int]] = [dict.fromkeys(PARTS, 0) for _ in split]
-    for name, shape in parameter_shapes(spec).items():
-        part = part_of(name)
-        share, of = rank_share(name, part, spec, tp)
-        size = -(-formats[name].bytes_of(shape) * share // of)
-        for stage in stage_of_tensor(name, split, tied=spec.tie_embeddings):
-            held[stage][part] += size
+    for group, fmt in groups or formatted_groups(spec, weights, head_weights):
+        share, of = rank_share(group.name, group.part, spec, tp)
+        size = -(-fmt.bytes_of(group.shape) * share // of)
+        if not group.layers:
+            for stage in outer_stages(group.name, pp, tied=spec.tie_embeddings):
+                held[stage][group.part] += size
+            continue
+        counts = [layers_in(layers, group.layers) for layers in split]
+        counts[-1] += group.count - sum(counts)  # layers beyond the decoder's own, as prediction layers are
+        for place, count in enumerate(counts):
+            held[place][group.part] += size * count
     return tuple(RankWeights(parts) for parts in held)
 
 
 def weights_report(
-    spec: ModelSpec, weights: str, tp: int = 1, pp: int = 1, head_weights: str = "16bit"
+    spec: ModelSpec,
+    weights: str,
+    tp: int = 1,
+    pp: int = 1,
+    head_weights: str = "16bit",
+    groups: FormattedGroups | None = None,
 ) -> dict[str, Any]:
     """Weights by part: parameters, bytes, what stays 16-bit, the share of a 16-bit model, and what a rank holds.
 
-    `active_bytes` is what one token reads: of the routed experts the chosen ones, everything else in full.
+    `active_bytes` is what one token reads: of the routed experts the chosen ones, everything else in full. `groups`
+    spares deriving them again.
     """
-    shapes, formats = parameter_shapes(spec), tensor_formats(spec, weights, head_weights)
+    groups = groups or formatted_groups(spec, weights, head_weights)
     rows: dict[str, dict[str, Any]] = {
         part: {"part": part, "parameters": 0, "bytes": 0, "bytes_16bit": 0} for part in PARTS
     }
-    for name, shape in shapes.items():
-        row, size = rows[part_of(name)], formats[name].bytes_of(shape)
-        row["parameters"] += prod(shape)
+    idle = 0
+    for group, fmt in groups:
+        row, size = rows[group.part], group.count * fmt.bytes_of(group.shape)
+        row["parameters"] += group.elements
         row["bytes"] += size
-        row["bytes_16bit"] += 0 if formats[name].quantized else size
+        row["bytes_16bit"] += 0 if fmt.quantized else size
+        idle += size * idle_elements(spec, group) // group.elements
     parts = [row for row in rows.values() if row["parameters"]]
     total, count = sum(row["bytes"] for row in parts), sum(row["parameters"] for row in parts)
-    active = active_parameter_count(spec)
-    experts = rows["experts"]
-    idle_share = (count - active) / experts["parameters"] if experts["parameters"] else 0.0
     return {
         "weights": weights,
         "format": format_name(spec, weights),
@@ -129,28 +163,40 @@ def weights_report(
         "share_of_16bit": total / (2 * count),
         "bits_per_parameter": 8 * total / count,
         "params_text": count,
-        "params_active": active,
-        "active_bytes": total - round(experts["bytes"] * idle_share),
-        "per_rank_bytes": weight_bytes_of(spec, weights, tp, pp, head_weights),
-        "how": weights_text(spec, weights, head_weights),
+        "params_active": count - sum(idle_elements(spec, group) for group, _ in groups),
+        "active_bytes": total - idle,
+        "per_rank_bytes": max(stage.total_bytes for stage in rank_weights(spec, weights, tp, pp, groups=groups)),
+        "how": weights_text(spec, weights, groups=groups),
         "provenance": "computed",
     }
 
 
-def weights_text(spec: ModelSpec, weights: str, head_weights: str = "16bit") -> str:
+def weights_text(
+    spec: ModelSpec, weights: str, head_weights: str = "16bit", groups: FormattedGroups | None = None
+) -> str:
     """The arithmetic with the numbers put in: parameters by format, and what they take together."""
-    shapes, formats = parameter_shapes(spec), tensor_formats(spec, weights, head_weights)
     counted: dict[WeightFormat, list[int]] = {}
-    for name, shape in shapes.items():
-        row = counted.setdefault(formats[name], [0, 0])
-        row[0] += prod(shape)
-        row[1] += formats[name].bytes_of(shape)
+    for group, fmt in groups or formatted_groups(spec, weights, head_weights):
+        row = counted.setdefault(fmt, [0, 0])
+        row[0] += group.elements
+        row[1] += group.count * fmt.bytes_of(group.shape)
     terms = [f"{count:,} parameters in {fmt.name} ({fmt.how}) = {size:,} B" for fmt, (count, size) in counted.items()]
     total = sum(size for _, size in counted.values())
     text = " + ".join(terms)
     if len(terms) > 1:
         text += f" = {total:,} B"
     return text + (" (head tied to the embedding, held once)" if spec.tie_embeddings else "")
+
+
+def _single_layers(group: TensorGroup) -> Iterator[TensorGroup]:
+    """The group cut into single parameters, each under its own name."""
+    match = LAYER.search(group.name)
+    if match is None or not group.layers:
+        yield group
+        return
+    before, after = group.name[: match.start(1)], group.name[match.end(1) :]
+    for index in group.layers:
+        yield replace(group, name=f"{before}{index}{after}", layers=(index,))
 
 
 def format_name(spec: ModelSpec, weights: str) -> str:

@@ -6,6 +6,7 @@ Knows ModelSpec and the tables of tensors by family. A family without a table is
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
 
@@ -29,7 +30,30 @@ PARTS = {
 }
 _LAYER_NUMBER = re.compile(r"\.\d+\.")
 EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
+LAYER = re.compile(r"\b(?:layers|h|blocks)\.(\d+)\.")
 CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")
+
+
+@dataclass(frozen=True)
+class TensorGroup:
+    """Parameters that differ by their layer's index only: the first one's name, its part and shape, the layers' indices
+    (ascending; empty for a parameter outside the layers).
+    """
+
+    name: str
+    part: str
+    shape: tuple[int, ...]
+    layers: tuple[int, ...]
+
+    @property
+    def count(self) -> int:
+        """How many parameters these are."""
+        return len(self.layers) or 1
+
+    @property
+    def elements(self) -> int:
+        """Elements of all of them."""
+        return self.count * prod(self.shape)
 
 
 def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
@@ -52,6 +76,23 @@ def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     return dict(table(spec))
 
 
+def tensor_groups(spec: ModelSpec) -> tuple[TensorGroup, ...]:
+    """All parameters, those of like layers together: a few dozen groups, however deep the model."""
+    kinds = {layer: code for code, layer in enumerate(dict.fromkeys(spec.layers))}
+    codes = [kinds[layer] for layer in spec.layers]
+    found: dict[tuple[object, ...], tuple[str, tuple[int, ...], list[int]]] = {}
+    for name, shape in parameter_shapes(spec).items():
+        match = LAYER.search(name)
+        if match is None:
+            found[(name,)] = (name, shape, [])
+            continue
+        index = int(match[1])
+        code = codes[index] if index < spec.num_layers else None
+        key = (name[: match.start(1)], name[match.end(1) :], shape, code)
+        found.setdefault(key, (name, shape, []))[2].append(index)
+    return tuple(TensorGroup(name, part_of(name), shape, tuple(layers)) for name, shape, layers in found.values())
+
+
 def parameter_count(spec: ModelSpec) -> int:
     """Number of parameters, a tied head once."""
     return sum(prod(shape) for shape in parameter_shapes(spec).values())
@@ -65,22 +106,25 @@ def weight_bytes(spec: ModelSpec, element_bytes: int = 2) -> int:
 def parts(spec: ModelSpec) -> dict[str, int]:
     """Parameters by part, in the order of PARTS. The parts add up to parameter_count."""
     found = dict.fromkeys(PARTS, 0)
-    for name, shape in parameter_shapes(spec).items():
-        found[part_of(name)] += prod(shape)
+    for group in tensor_groups(spec):
+        found[group.part] += group.elements
     return found
 
 
 def active_parameter_count(spec: ModelSpec) -> int:
     """Parameters that one token uses: of the routed experts only the chosen ones; embeddings in full."""
-    shapes = parameter_shapes(spec)
-    routed = {name: shape for name, shape in shapes.items() if part_of(name) == "experts"}
-    idle = 0
-    for name, shape in routed.items():
-        chosen, count = Fields(spec.config).integer(*CHOSEN_NAMES), _experts_in(spec, name, shape)
-        if chosen > count:
-            raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {count} experts")
-        idle += prod(shape) // count * (count - chosen)
-    return sum(prod(shape) for shape in shapes.values()) - idle
+    groups = tensor_groups(spec)
+    return sum(group.elements for group in groups) - sum(idle_elements(spec, group) for group in groups)
+
+
+def idle_elements(spec: ModelSpec, group: TensorGroup) -> int:
+    """Elements of a group that one token does not use: those of the experts that were not chosen."""
+    if group.part != "experts":
+        return 0
+    chosen, held = Fields(spec.config).integer(*CHOSEN_NAMES), _experts_in(spec, group.name, group.shape)
+    if chosen > held:
+        raise InputError(CHOSEN_NAMES[0], chosen, f"at most the {held} experts")
+    return group.elements // held * (held - chosen)
 
 
 def _experts_in(spec: ModelSpec, name: str, shape: tuple[int, ...]) -> int:

@@ -13,7 +13,7 @@ from typing import NoReturn
 
 import typer
 
-from experiments.cli import claims, doctor, generate, kv, measure, runs, ui
+from experiments.cli import calibrate, claims, cost, doctor, generate, kv, ledger, measure, runs, ui
 from experiments.cli.output import CANCELLED, DONE, exit_code
 
 app = typer.Typer(
@@ -29,6 +29,9 @@ app.command("generate")(generate.generate)
 app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("kv")(kv.kv)
+app.command("calibrate")(calibrate.calibrate)
+app.command("cost")(cost.cost)
+app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")
 app.add_typer(claims.app, name="claims")
 

@@ -22,12 +22,16 @@ def kv(
         str | None, typer.Option("--kv-dtype", metavar="TYPE", help="Format of an element; 2 bytes if not given.")
     ] = None,
     kv_group: Annotated[
-        str | None, typer.Option("--kv-group-size", metavar="N", help="Elements that share a scale and zero point.")
+        str | None,
+        typer.Option(
+            "--kv-group-size", metavar="N", help="Elements that share a scale; 64; 0 counts the payload only."
+        ),
     ] = None,
     block_size: Annotated[
         str | None, typer.Option("--block-size", metavar="N", help="Round sequences up to blocks of N tokens.")
     ] = None,
     tp: Annotated[str, typer.Option("--tp", metavar="N", help="Tensor-parallel ranks; the largest counts.")] = "1",
+    pp: Annotated[str, typer.Option("--pp", metavar="N", help="Pipeline stages; the largest counts.")] = "1",
     layers: Annotated[str | None, typer.Option("--layers", metavar="N", help="Typed instead of CONFIG.")] = None,
     kv_heads: Annotated[str | None, typer.Option("--kv-heads", metavar="N", help="Typed instead of CONFIG.")] = None,
     head_dim: Annotated[str | None, typer.Option("--head-dim", metavar="N", help="Typed instead of CONFIG.")] = None,
@@ -37,11 +41,17 @@ def kv(
     as_json: Json = False,
 ) -> None:
     """Compute KV cache bytes a token, a sequence and in all."""
+    from ledger.formats import element_format
     from ledger.kv_cache import kv_report
 
+    # What was given is judged before what is missing.
+    if seq_len is None and all(value is None for value in (config, layers, kv_heads, head_dim)):
+        accepted = "a model (CONFIG, or --layers, --kv-heads and --head-dim) and its sequence length"
+        raise InputError("CONFIG, --seq-len", "", accepted)
+    spec = _spec(config, {"--layers": layers, "--kv-heads": kv_heads, "--head-dim": head_dim}, plain)
+    element_format(kv_dtype, whole("--kv-group-size", kv_group))
     if seq_len is None:
         raise InputError("--seq-len", "", "a whole number of tokens from 1 up")
-    spec = _spec(config, {"--layers": layers, "--kv-heads": kv_heads, "--head-dim": head_dim}, plain)
     report = kv_report(
         spec,
         whole("--seq-len", seq_len) or 0,
@@ -50,6 +60,7 @@ def kv(
         whole("--block-size", block_size),
         whole("--tp", tp) or 0,
         whole("--kv-group-size", kv_group),
+        whole("--pp", pp) or 0,
     )
     for warning in report["warnings"]:
         note(f"warning: {warning}")
@@ -78,7 +89,7 @@ def _spec(config: str | None, typed: dict[str, str | None], plain: bool) -> Any:
 def _print(report: dict[str, Any]) -> None:
     from experiments.cli.tables import console, plain_table
 
-    table = plain_table("KV cache", "bytes", "GiB")
+    table = plain_table("KV cache", "bytes", "GB", "GiB")
     rows = {
         "a token": report["kv_bytes_per_token"],
         "a token, all attention layers in full": report["kv_bytes_per_token_all_layers"],
@@ -87,7 +98,7 @@ def _print(report: dict[str, Any]) -> None:
         "recurrent state a sequence": report["state_bytes_per_sequence"],
     }
     for label, size in rows.items():
-        table.add_row(label, f"{size:,}", f"{size / 1024**3:,.3f}")
+        table.add_row(label, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 1024**3:,.3f}")
     out = console()
     out.print(table)
     out.print(f"{report['formula']}  ({report['provenance']})", highlight=False)

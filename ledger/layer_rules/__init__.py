@@ -7,6 +7,7 @@ Every rule takes the text section of a config and the model's Shape and returns 
 from ledger.layer_rules.attention import (
     chunked,
     full,
+    full_with_index,
     one_window,
     patterned_window,
     switched_window,
@@ -44,6 +45,7 @@ __all__ = [
     "every_layer_mamba1",
     "every_layer_mamba2",
     "full",
+    "full_with_index",
     "gated_delta",
     "griffin",
     "jamba",

@@ -63,6 +63,18 @@ def chunked(fields: Fields, shape: Shape) -> Layers:
     return typed(fields, shape, None, chunk) or tuple(near if on else shape.full() for on in rotary)
 
 
+def full_with_index(fields: Fields, shape: Shape) -> Layers:
+    """MiniMax-M3: full attention; the sparse layers also keep an index key a token, which chooses blocks to read."""
+    section = fields.section("sparse_attention_config") or Fields({})
+    width = section.integer("sparse_index_dim", default=fields.integer("index_head_dim", default=128))
+    marks = section.integers("sparse_attention_freq", shape.num_layers) or [0] * shape.num_layers
+    kinds = fields.strings("layer_types", shape.num_layers) or [
+        "minimax_m3_sparse" if mark else "full_attention" for mark in marks
+    ]
+    known = {"full_attention": shape.full(), "minimax_m3_sparse": replace(shape.full(), index_dim=width)}
+    return by_type(fields, kinds, known)
+
+
 def two_geometries(fields: Fields, shape: Shape) -> Layers:
     """Gemma 4: full layers have their own head size and KV heads; the last `num_kv_shared_layers` keep nothing."""
     window = fields.integer("sliding_window", default=512)

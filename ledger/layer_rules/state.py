@@ -138,9 +138,7 @@ def mamba2_or_attention(fields: Fields, shape: Shape) -> Layers:
     ]
     if "linear_attention" not in kinds:
         return by_type(fields, kinds, {"full_attention": shape.full()})
-    return by_type(
-        fields, kinds, {"full_attention": shape.full(), "linear_attention": Mamba2.of(fields).layer(fields)}
-    )
+    return by_type(fields, kinds, {"full_attention": shape.full(), "linear_attention": Mamba2.of(fields).layer(fields)})
 
 
 def beside_mamba(fields: Fields, shape: Shape) -> Layers:
@@ -286,9 +284,7 @@ def _doubled_head_dim(fields: Fields, shape: Shape) -> int:
     return 2 * fields.integer("hidden_size") // shape.heads
 
 
-def _with_hybrid(
-    fields: Fields, shape: Shape, attention: LayerSpec, state: LayerSpec, default: list[bool]
-) -> Layers:
+def _with_hybrid(fields: Fields, shape: Shape, attention: LayerSpec, state: LayerSpec, default: list[bool]) -> Layers:
     kinds = kinds_of(fields, shape, "layers_block_type", "layer_types") or [
         "hybrid" if hybrid else "linear_attention" for hybrid in default
     ]

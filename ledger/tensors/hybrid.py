@@ -1,16 +1,48 @@
-"""Decoders whose attention layers differ in shape: Gemma 4 and MiMo-V2."""
+"""Decoders whose attention layers differ in shape: Gemma 4, MiMo-V2 and MiniMax-M3."""
 
 from __future__ import annotations
 
 from ledger.fields import Fields
 from ledger.model_spec import ModelSpec
 from ledger.tensors.base import Tensors, decoder, linear, norm
-from ledger.tensors.gated import FOUR_NORMS, TWO_NORMS, experts, gated_mlp
+from ledger.tensors.gated import FOUR_NORMS, TWO_NORMS, attention, experts, gated_mlp
 
 
 def mimo_v2(spec: ModelSpec) -> Tensors:
-    """MiMo-V2: keys wider than values, more KV heads and a sink a head in sliding layers; experts but for some layers."""
+    """MiMo-V2: keys wider than values; more KV heads and a sink a head in sliding layers; experts in most layers."""
     return decoder(spec, _mimo_attention, _mimo_mlp, TWO_NORMS)
+
+
+def minimax_m3(spec: ModelSpec) -> Tensors:
+    """MiniMax-M3: q and k normalised head by head, an indexer in sparse layers, experts with a fused shared one."""
+    return decoder(spec, attention(qk_norm="head"), _m3_indexer, _m3_mlp, TWO_NORMS)
+
+
+def _m3_indexer(spec: ModelSpec, index: int, at: str) -> Tensors:
+    size, fields = spec.layers[index].index_dim, Fields(spec.config)
+    if not size:
+        return
+    section = fields.section("sparse_attention_config") or Fields({})
+    heads = section.integer("sparse_num_index_heads", default=fields.integer("index_n_heads", default=4))
+    at = f"{at}self_attn.indexer."
+    yield from linear(f"{at}q_proj", heads * size, spec.hidden_size)
+    yield from linear(f"{at}k_proj", size, spec.hidden_size)
+    yield from norm(f"{at}q_norm", size)
+    yield from norm(f"{at}k_norm", size)
+
+
+def _m3_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
+    fields, hidden = Fields(spec.config), spec.hidden_size
+    kinds = fields.strings("mlp_layer_types", spec.num_layers)
+    marks = fields.integers("moe_layer_freq", spec.num_layers)
+    name, width = f"{at}mlp", fields.integer("dense_intermediate_size", default=12288)
+    if kinds[index] == "sparse" if kinds else marks is None or marks[index]:
+        count = fields.integer("num_local_experts", default=128)
+        yield from linear(f"{name}.gate", count, hidden)
+        yield from experts(name, count, spec.intermediate_size, hidden)
+        name, width = f"{name}.shared_experts", fields.integer("shared_intermediate_size", default=3072)
+    yield from linear(f"{name}.gate_up_proj", 2 * width, hidden)
+    yield from linear(f"{name}.down_proj", hidden, width)
 
 
 def _mimo_attention(spec: ModelSpec, index: int, at: str) -> Tensors:

@@ -92,9 +92,7 @@ def lfm2_moe(spec: ModelSpec) -> Tensors:
 
 
 def _lfm2(spec: ModelSpec, feed_forward: LayerPart) -> Tensors:
-    return decoder(
-        spec, _lfm2_operator, feed_forward, norms("operator_norm", "ffn_norm"), final="model.embedding_norm"
-    )
+    return decoder(spec, _lfm2_operator, feed_forward, norms("operator_norm", "ffn_norm"), final="model.embedding_norm")
 
 
 def _gated_attention(spec: ModelSpec) -> LayerPart:

@@ -74,9 +74,7 @@ def granite_hybrid(spec: ModelSpec) -> Tensors:
         yield from linear(f"{at}shared_mlp.input_linear", 2 * shared, hidden)
         yield from linear(f"{at}shared_mlp.output_linear", hidden, shared)
 
-    return decoder(
-        spec, _attention_layers(fields.boolean("attention_bias")), _mamba2("mamba"), feed_forward, TWO_NORMS
-    )
+    return decoder(spec, _attention_layers(fields.boolean("attention_bias")), _mamba2("mamba"), feed_forward, TWO_NORMS)
 
 
 def zamba(spec: ModelSpec) -> Tensors:
@@ -220,7 +218,9 @@ def _jamba_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:
 def _nemotron_attention(spec: ModelSpec, index: int, at: str) -> Tensors:
     hidden, query, kv = spec.hidden_size, spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     for name, rows, columns in (("q", query, hidden), ("k", kv, hidden), ("v", kv, hidden), ("o", hidden, query)):
-        yield from linear(f"{at}mixer.{name}_proj", rows, columns)  # the class has no bias, whatever attention_bias says
+        yield from linear(
+            f"{at}mixer.{name}_proj", rows, columns
+        )  # the class has no bias, whatever attention_bias says
 
 
 def _nemotron_mlp(spec: ModelSpec, index: int, at: str) -> Tensors:

@@ -32,6 +32,7 @@ HYBRID_CONFIGS: dict[str, dict[str, Any]] = {
     "minicpm3": _LATENT,
     "youtu": _LATENT,
     "sarvam_mla": _LATENT,
+    "mistral4": _LATENT,
     "axk1": _LATENT,
     "longcat_flash": {
         **{key: value for key, value in _LATENT.items() if key not in ("num_hidden_layers", "intermediate_size")},
@@ -42,7 +43,8 @@ HYBRID_CONFIGS: dict[str, dict[str, Any]] = {
         **{key: value for key, value in _LATENT.items() if key != "n_routed_experts"}, "q_lora_rank": None,
         "num_experts": 4,
         "linear_attn_config": {
-            "head_dim": 8, "num_heads": 6, "short_conv_kernel_size": 4, "full_attn_layers": [2, 4], "kda_layers": [1, 3],
+            "head_dim": 8, "num_heads": 6, "short_conv_kernel_size": 4, "full_attn_layers": [2, 4],
+            "kda_layers": [1, 3],
         },
     },
     "bailing_hybrid": {
@@ -61,6 +63,14 @@ HYBRID_CONFIGS: dict[str, dict[str, Any]] = {
     "minimax": {
         **_TINY, "num_local_experts": 4, "num_experts_per_tok": 2, "head_dim": 12,
         "layer_types": ["linear_attention", "full_attention"] * 2,
+    },
+    "minimax_m3_vl_text": {
+        **_TINY, "head_dim": 16, "num_local_experts": 4, "num_experts_per_tok": 2, "dense_intermediate_size": 80,
+        "shared_intermediate_size": 40, "moe_layer_freq": [0, 1, 1, 1], "rotary_dim": 8,
+        "sparse_attention_config": {
+            "sparse_num_index_heads": 2, "sparse_index_dim": 12, "sparse_block_size": 8, "sparse_topk_blocks": 2,
+            "sparse_local_block": 1, "sparse_attention_freq": [0, 1, 1, 0],
+        },
     },
     "jamba": {
         **_TINY, "attn_layer_period": 2, "attn_layer_offset": 1, "num_experts": 4, "mamba_d_state": 12,

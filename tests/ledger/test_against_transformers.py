@@ -21,7 +21,8 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 NOT_IN_TRANSFORMERS = {
-    "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "qwen",
+    "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "minimax_m1",
+    "minimax_text_01", "qwen", "youtu_llm",
 }  # fmt: skip
 NOT_TEXT = ("visual", "vision", "multi_modal_projector", "embed_tokens_extend")
 

@@ -74,7 +74,7 @@ def test_h100_holds_what_its_driver_reports_and_not_80_gb() -> None:
 
 
 def test_a_nominal_memory_says_so() -> None:
-    assert (catalogue()["a30"].memory_bytes, catalogue()["a30"].memory_source) == (24 * GIB, "nominal")
+    assert (catalogue()["mi325x"].memory_bytes, catalogue()["mi325x"].memory_source) == (256 * GIB, "nominal")
 
 
 def test_a_link_is_one_direction() -> None:
@@ -95,6 +95,11 @@ def test_a_dtype_without_a_path_runs_in_the_next_wider_one() -> None:
     assert accelerator("t4").rate("bf16") == ("fp16", 65e12)
     with pytest.raises(InputError, match="fp32"):
         accelerator("l4").rate("fp32")
+
+
+def test_a_dtype_whose_own_path_is_slower_runs_in_a_wider_one() -> None:
+    assert catalogue()["b300"].flops_per_s["int8"] == 153.5e12
+    assert catalogue()["b300"].rate("int8") == ("bf16", 2250e12)
 
 
 def test_the_ridge_is_rate_over_bandwidth() -> None:

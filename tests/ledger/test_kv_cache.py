@@ -12,6 +12,7 @@ from ledger.errors import InputError
 from ledger.kv_cache import formula, kv_bytes_per_sequence, kv_bytes_per_token, kv_report, state_bytes_per_sequence
 from ledger.layers import LayerSpec
 from ledger.model_spec import ModelSpec, load_model_spec
+from ledger.partition import stages
 
 HYBRID = {
     "model_type": "qwen3_next", "hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 8, "vocab_size": 10,
@@ -144,19 +145,54 @@ def test_bad_input_names_the_field(bad):
         kv_report(load_model_spec("embedded"), **{"seq_len": 10, **bad})
 
 
+def test_layers_are_split_into_stages_and_the_last_gets_no_extra_one():
+    assert [len(stage) for stage in stages(61, 4)] == [15, 15, 16, 15]
+    assert [len(stage) for stage in stages(30, 3)] == [10, 10, 10]
+    with pytest.raises(InputError, match="pp"):
+        stages(30, 31)
+
+
+def test_pipeline_figures_are_those_of_the_largest_stage():
+    spec = load_model_spec("deepseek-v3")
+    report = kv_report(spec, 100, pp=4)
+    assert report["layers_per_stage"] == [15, 15, 16, 15]
+    assert report["stage"] == 2
+    assert report["kv_bytes_per_token"] == 16 * 576 * 2
+    assert [row["stage"] for row in report["per_layer"]].count(2) == 16
+    assert "stage 3 of 4, 16 of 61 layers" in report["formula"]
+
+
+def test_tensor_and_pipeline_ranks_combine():
+    spec = load_model_spec("llama-3.1-70b")
+    assert kv_report(spec, 100, tp=16, pp=3)["kv_bytes_per_sequence"] == 100 * 27 * 2 * 128 * 2
+
+
+def test_head_size_is_the_configs_own():
+    # Qwen3-32B: hidden / heads would be 80.
+    spec = load_model_spec("qwen3-32b")
+    assert kv_report(spec, 1)["kv_bytes_per_token"] == 64 * 2 * 8 * 128 * 2
+
+
+def test_where_sixteen_bits_hold_8_sequences_int8_holds_15_and_int4_28():
+    spec = ModelSpec.from_fields(layers=32, kv_heads=8, head_dim=128)
+    room = kv_bytes_per_sequence(spec, 4096) * 8
+    held = {dtype: room // kv_bytes_per_sequence(spec, 4096, kv_dtype=dtype) for dtype in ("fp16", "int8", "int4")}
+    assert held == {"fp16": 8, "int8": 15, "int4": 28}
+
+
 SPECS = st.sampled_from(["llama-3.1-8b", "mistral-7b", "gemma-2-9b", "deepseek-v3", "embedded"]).map(load_model_spec)
 
 
-@given(SPECS, st.integers(1, 200_000), st.integers(1, 16), st.sampled_from([None, 1, 16, 64]))
-def test_monotone_in_length_batch_and_precision_and_ranks_hold_the_whole(spec, length, tp, block):
-    def total(dtype="fp16", n=length, batch=1, ranks=1):
-        return kv_report(spec, n, batch, dtype, block, ranks)["kv_bytes_total"]
+@given(SPECS, st.integers(1, 200_000), st.integers(1, 16), st.integers(1, 8), st.sampled_from([None, 1, 16, 64]))
+def test_monotone_in_length_batch_and_precision_and_ranks_hold_the_whole(spec, length, tp, pp, block):
+    def total(dtype="fp16", n=length, batch=1, ranks=1, stages=1):
+        return kv_report(spec, n, batch, dtype, block, ranks, pp=stages)["kv_bytes_total"]
 
     assert total() <= total(n=length + 1)
     assert total() < total(batch=2)
     assert total("int2") < total("int4") < total("int8") < total("fp16") < total("fp32")
-    assert tp * total(ranks=tp) >= total()
-    assert kv_bytes_per_sequence(spec, length, block_size=block, tp=tp) == total(ranks=tp)
+    assert tp * pp * total(ranks=tp, stages=pp) >= total()
+    assert kv_bytes_per_sequence(spec, length, block_size=block, tp=tp, pp=pp) == total(ranks=tp, stages=pp)
 
 
 @given(SPECS, st.integers(1, 200_000))
