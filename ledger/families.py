@@ -329,11 +329,17 @@ def family_of(outer: Fields, plain_attention: bool = False) -> tuple[Family, Fie
     if family is None:
         if not plain_attention:
             raise _unknown(fields, model_type)
-        family = Family(label=f"model_type {model_type[:60]!r} is unknown: treated as full attention, as asked")
+        family = Family(
+            label=f"model_type {model_type[:60]!r} is unknown: taken as Llama with full attention, as asked"
+        )
     values = family.prepare(Fields(fields.values, fields.where))
     complete = with_defaults(model_type, {**values, "model_type": model_type}, nested=section is not None)
     fields = Fields(complete, fields.where)
     return family, fields, _tied(outer, wrapper, fields, family)
+
+
+HIDDEN_SIZES = ("hidden_size", "n_embd", "d_model")
+PLAIN_NEEDS = (LAYER_COUNTS, HEAD_COUNTS, HIDDEN_SIZES, ("num_key_value_heads",), ("vocab_size",))
 
 
 def _tied(outer: Fields, wrapper: Wrapper | None, fields: Fields, family: Family) -> bool:
@@ -347,9 +353,11 @@ def _tied(outer: Fields, wrapper: Wrapper | None, fields: Fields, family: Family
 
 
 def _unknown(fields: Fields, model_type: str) -> InputError:
+    """What is known instead, and what the config would have to state for plain attention on request."""
     if not model_type:
         return InputError(fields.where + "model_type", "missing", "the model_type of a known architecture")
     near = get_close_matches(model_type[:60], FAMILIES, 3, 0.6)
-    closest = f"closest: {', '.join(near)}" if near else f"such as {', '.join(list(FAMILIES)[:8])}"
-    accepted = f"one of {len(FAMILIES)} known architectures ({closest}), or plain attention on request"
-    return InputError(fields.where + "model_type", model_type[:60], accepted)
+    known = f"one of {len(FAMILIES)} known architectures" + (f" (closest: {', '.join(near)})" if near else "")
+    missing = [names[0] for names in PLAIN_NEEDS if not any(fields.has(name) for name in names)]
+    lacks = f", which lacks {', '.join(missing)} here" if missing else ""
+    return InputError(fields.where + "model_type", model_type[:60], f"{known}, or plain attention on request{lacks}")

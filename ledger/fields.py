@@ -16,7 +16,7 @@ from ledger.errors import InputError
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024  # the largest real config.json known to us is under 1 MiB
 MAX_INTEGER = 10**9
-MAX_LAYERS = 10_000
+MAX_LAYERS = 1_000  # the deepest published model has 126; ten times that still answers at once
 
 
 class Fields:
@@ -52,7 +52,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, bool):
-            raise InputError(self.where + name, _short(value), "true or false")
+            raise InputError(self.where + name, short(value), "true or false")
         return value
 
     def text(self, name: str, default: str = "") -> str:
@@ -61,7 +61,7 @@ class Fields:
         if value is None:
             return default
         if not isinstance(value, str):
-            raise InputError(self.where + name, _short(value), "a string")
+            raise InputError(self.where + name, short(value), "a string")
         return value
 
     def strings(self, name: str, length: int | None) -> list[str] | None:
@@ -70,7 +70,7 @@ class Fields:
         if value is None:
             return None
         if not all(isinstance(item, str) for item in value):
-            raise InputError(self.where + name, _short(value), "a list of strings")
+            raise InputError(self.where + name, short(value), "a list of strings")
         return [str(item) for item in value]
 
     def integers(self, name: str, length: int | None = None, minimum: int = 0) -> list[int] | None:
@@ -84,7 +84,7 @@ class Fields:
         if value is None:
             return None
         if not isinstance(value, Mapping):
-            raise InputError(self.where + name, _short(value), "a JSON object")
+            raise InputError(self.where + name, short(value), "a JSON object")
         return Fields(value, f"{self.where}{name}.")
 
     def require(self, names: Iterable[str]) -> None:
@@ -98,7 +98,7 @@ class Fields:
         if value is None or value == []:
             return None
         if not isinstance(value, list):
-            raise InputError(self.where + name, _short(value), "a list")
+            raise InputError(self.where + name, short(value), "a list")
         if len(value) > MAX_LAYERS or (length is not None and len(value) != length):
             raise InputError(self.where + name, f"{len(value)} entries", f"{length or f'at most {MAX_LAYERS}'} entries")
         return value
@@ -107,34 +107,36 @@ class Fields:
         if isinstance(value, float) and math.isfinite(value) and value == int(value):
             value = int(value)
         if isinstance(value, bool) or not isinstance(value, int) or not minimum <= value <= MAX_INTEGER:
-            raise InputError(self.where + name, _short(value), f"an integer from {minimum} to {MAX_INTEGER:,}")
+            raise InputError(self.where + name, short(value), f"an integer from {minimum} to {MAX_INTEGER:,}")
         return value
 
 
 def read_config(source: str | Path) -> dict[str, object]:
     """The JSON object in a config.json file, in a model directory, or on standard input (`-`).
 
-    InputError when it cannot be read, is larger than MAX_CONFIG_BYTES, or is not a JSON object.
+    InputError when it cannot be read, is larger than MAX_CONFIG_BYTES, or is not a JSON object. Of a key that comes
+    twice the last one counts, as in Python's own reader.
     """
-    if str(source) == "-":
-        return parse_config(sys.stdin.read(MAX_CONFIG_BYTES + 1), "standard input")
     path = Path(source)
     try:
-        if path.is_dir():
-            path = path / "config.json"
-        if path.stat().st_size > MAX_CONFIG_BYTES:
-            raise InputError("config", str(source), f"a config.json of at most {MAX_CONFIG_BYTES // 2**20} MiB")
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError, ValueError) as error:
-        if isinstance(error, InputError):
-            raise
+        if str(source) == "-":
+            text = sys.stdin.read(MAX_CONFIG_BYTES + 1)
+        else:
+            path = path / "config.json" if path.is_dir() else path
+            if not path.is_file():  # a device or a pipe may never end
+                raise FileNotFoundError(path)
+            with path.open("rb") as file:
+                data = file.read(MAX_CONFIG_BYTES + 1)
+            text = data.decode("utf-8-sig") if len(data) <= MAX_CONFIG_BYTES else " " * len(data)
+    except (OSError, ValueError) as error:
         accepted = "a readable config.json, a model directory, a preset, or -"
-        raise InputError("config", _short(str(source)), accepted) from error
-    return parse_config(text, str(source))
+        raise InputError("config", short(str(source)), accepted) from error
+    return parse_config(text, "standard input" if str(source) == "-" else str(source))
 
 
 def parse_config(text: str, source: str = "config") -> dict[str, object]:
     """The JSON object in `text`. InputError when it is too large, malformed or no object."""
+    source = short(source)
     if len(text) > MAX_CONFIG_BYTES:
         raise InputError("config", source, f"a config.json of at most {MAX_CONFIG_BYTES // 2**20} MiB")
     try:
@@ -148,10 +150,11 @@ def parse_config(text: str, source: str = "config") -> dict[str, object]:
     return value
 
 
-def _short(value: object) -> str:
+def short(value: object) -> str:
+    """A value in at most 60 printable ASCII characters of one line."""
     try:
         text = value if isinstance(value, str) else repr(value)
     except (RecursionError, ValueError):  # deeply nested, or an integer too long to print
         text = f"a {type(value).__name__}"
-    text = text.encode("ascii", "backslashreplace").decode().replace("\n", " ")
+    text = ascii(text[:200])[1:-1]  # escapes line ends, control characters and lone surrogates
     return text if len(text) <= 60 else text[:57] + "..."

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ledger.errors import InputError
 from ledger.families import family_of
-from ledger.fields import MAX_LAYERS, Fields, read_config
+from ledger.fields import MAX_LAYERS, Fields, read_config, short
 from ledger.layer_rules import Shape
 from ledger.layers import LayerSpec
 from ledger.presets import preset_config
@@ -57,7 +57,7 @@ class ModelSpec:
         head_dim = family.head_dim(fields, hidden, heads)
         kv_heads = family.kv_heads(fields, heads)
         return cls(
-            name=name or fields.text("_name_or_path") or fields.text("model_type"),
+            name=short(name or fields.text("_name_or_path") or fields.text("model_type")),
             model_type=fields.text("model_type"),
             hidden_size=hidden,
             num_layers=num_layers,

@@ -39,7 +39,7 @@ def vision_parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]] | Non
         if outer.text("model_type") != "gemma4":
             return None
         complete = Fields(with_defaults("gemma4_audio", audio.values, nested=True), audio.where)
-        shapes |= dict(gemma4_audio(complete, spec.hidden_size))
+        shapes |= dict(gemma4_audio(_bounded(complete), spec.hidden_size))
     return shapes
 
 
@@ -68,7 +68,12 @@ def _section(outer: Fields, tower: Tower) -> Fields | None:
     if "in_chans" in values:
         values.setdefault("in_channels", values["in_chans"])
     fields = Fields(with_defaults(kind, {**values, "model_type": kind}, nested=True), "vision_config.")
-    layers = fields.integer("num_hidden_layers", "depth")
-    if layers > MAX_TOWER_LAYERS:
-        raise InputError(fields.where + "num_hidden_layers", layers, f"at most {MAX_TOWER_LAYERS:,} layers")
+    return _bounded(fields)
+
+
+def _bounded(fields: Fields) -> Fields:
+    for name in ("num_hidden_layers", "depth", "num_global_layers"):
+        layers = fields.optional_integer(name, default=0, minimum=0) or 0
+        if layers > MAX_TOWER_LAYERS:
+            raise InputError(fields.where + name, layers, f"at most {MAX_TOWER_LAYERS:,} layers")
     return fields

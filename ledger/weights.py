@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 from ledger.errors import InputError
@@ -27,6 +28,8 @@ PARTS = {
     ),
     "mlp": re.compile(""),
 }
+_LAYER_NUMBER = re.compile(r"\.\d+\.")
+EXPERT_COUNTS = ("num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts")
 LAYER = re.compile(r"\b(?:layers|h|blocks)\.(\d+)\.")
 CHOSEN_NAMES = ("num_experts_per_tok", "top_k_experts", "experts_per_token")
 
@@ -56,12 +59,17 @@ class TensorGroup:
 def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every parameter; a tied head is not listed, because it is the embedding.
 
-    An unknown architecture that the caller asked to treat as plain attention is counted as a Llama-like decoder.
-    InputError when the family has no table, or the spec came from typed fields and lacks a size.
+    A spec that is `assumed` (plain attention asked for) counts as Llama, under the same label. InputError when the
+    family has no table, when an assumed spec has experts, or when the spec came from typed fields and lacks a size.
     """
-    table = TABLES.get(spec.model_type) or (TABLES["llama"] if spec.assumed else None)
+    table = TABLES.get(spec.model_type)
+    if table is None and spec.assumed:
+        experts = [name for name in EXPERT_COUNTS if Fields(spec.config).has(name)]
+        if experts:
+            raise InputError(experts[0], "present", "a known model_type: experts are never assumed")
+        table = TABLES["llama"]
     if table is None:
-        raise InputError("model_type", spec.model_type, f"for weights: {', '.join(sorted(TABLES))}")
+        raise InputError("model_type", spec.model_type[:60], f"one of the {len(TABLES)} known ones, for weights")
     for name in ("hidden_size", "intermediate_size", "vocab_size"):
         if not getattr(spec, name):
             raise InputError(name, "missing", "a config that has it")
@@ -135,4 +143,9 @@ def weights_how(spec: ModelSpec, element_bytes: int = 2) -> str:
 
 def part_of(name: str) -> str:
     """The part (a key of PARTS) that a parameter belongs to, by its name."""
+    return _part_of_any_layer(_LAYER_NUMBER.sub(".0.", name))
+
+
+@lru_cache(maxsize=4096)  # a model has a dozen names, each in every layer
+def _part_of_any_layer(name: str) -> str:
     return next(part for part, pattern in PARTS.items() if pattern.search(name))

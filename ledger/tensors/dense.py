@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ledger.errors import InputError
 from ledger.fields import Fields
 from ledger.model_spec import ModelSpec
 from ledger.tensors.base import LayerPart, Tensors, decoder, linear, norm, norms
@@ -92,6 +93,7 @@ def _head_norms(*names: str, bias: bool = False) -> LayerPart:
     return part
 
 
+MAX_NAMED_HEADS = 1_024  # a norm of its own for every head
 AFTER = ("post_attention_layernorm", "post_feedforward_layernorm")
 AROUND = ("input_layernorm", "post_attention_layernorm")
 
@@ -180,6 +182,8 @@ def stablelm(spec: ModelSpec) -> Tensors:
         if not switched(spec, "qk_layernorm"):
             return
         for name, count in (("q_layernorm", spec.num_heads), ("k_layernorm", spec.num_kv_heads)):
+            if count > MAX_NAMED_HEADS:
+                raise InputError("num_attention_heads", count, f"at most {MAX_NAMED_HEADS} with qk_layernorm")
             for head in range(count):
                 yield from norm(f"{at}self_attn.{name}.norms.{head}", spec.head_dim)
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from ledger.errors import InputError
 from ledger.fields import Fields
 from ledger.model_spec import ModelSpec
 from ledger.tensors.base import Tensors, decoder, linear, norm
 from ledger.tensors.gated import FOUR_NORMS, TWO_NORMS, attention, gated_mlp, mlp
+
+MAX_STREAMS = 64
 
 
 def gemma3n(spec: ModelSpec) -> Tensors:
@@ -14,6 +17,8 @@ def gemma3n(spec: ModelSpec) -> Tensors:
     hidden, narrow = spec.hidden_size, fields.integer("hidden_size_per_layer_input")
     streams, rank = fields.integer("altup_num_inputs"), fields.integer("laurel_rank")
     bias = fields.boolean("attention_bias")
+    if streams > MAX_STREAMS:
+        raise InputError("altup_num_inputs", streams, f"at most {MAX_STREAMS}")
 
     def heads(spec: ModelSpec, index: int, at: str) -> Tensors:
         query, kv, at = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim, f"{at}self_attn."

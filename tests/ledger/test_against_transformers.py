@@ -14,6 +14,7 @@ from ledger.families import FAMILIES
 from ledger.model_spec import ModelSpec
 from ledger.tensors import TABLES
 from ledger.weights import parameter_shapes
+from tests.ledger.dense_configs import DELTA, TINY, tiny
 from tests.ledger.hybrid_configs import HYBRID_CONFIGS
 
 torch = pytest.importorskip("torch")
@@ -53,10 +54,6 @@ def test_real_configs(shared_dir: Path):
     assert compared >= 40
 
 
-TINY = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "vocab_size": 50, "max_position_embeddings": 64,
-}  # fmt: skip
 MOE = {"moe_intermediate_size": 32, "num_experts_per_tok": 2}
 LATENT = {
     "kv_lora_rank": 16, "q_lora_rank": 24, "qk_rope_head_dim": 8, "qk_nope_head_dim": 16, "v_head_dim": 20,
@@ -98,65 +95,16 @@ def test_switches_of_a_family(changes):
     assert parameter_shapes(ModelSpec.from_config(config)) == their_shapes(config)
 
 
-DELTA = {
-    "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
-    "linear_conv_kernel_dim": 4,
-}  # fmt: skip
 KNOWN = sorted(set(FAMILIES) & set(transformers.CONFIG_MAPPING))
 SWITCHES = [
     "attention_bias", "mlp_bias", "use_bias", "attention_out_bias", "use_qkv_bias", "qkv_bias", "lm_head_bias",
     "use_qk_norm", "qk_layernorm", "use_post_norm", "use_parallel_residual", "multi_query", "tie_word_embeddings",
 ]  # fmt: skip
-EXPERTS = {
-    "num_experts": 4, "num_local_experts": 4, "n_routed_experts": 4, "moe_num_experts": 4, "moe_k": 2, "moe_topk": 2,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "n_group": 1, "topk_group": 1, "n_shared_experts": 2,
-}  # fmt: skip
-OF_FAMILY: dict[str, dict[str, Any]] = {
-    "bloom": {"n_layer": 4, "n_head": 4, "num_key_value_heads": None},
-    "codegen": {"n_layer": 4, "n_head": 4, "n_embd": 64, "n_positions": 64, "num_key_value_heads": None},
-    "cohere2_moe": {"head_dim": 16, "first_k_dense_replace": 2, "prefix_dense_intermediate_size": 80,
-                    "num_shared_experts": 1},
-    "dbrx": {"n_layers": 4, "n_heads": 4, "d_model": 64, "attn_config": {"kv_n_heads": 2, "rope_theta": 1e4},
-             "ffn_config": {"ffn_hidden_size": 96, "moe_num_experts": 4, "moe_top_k": 2}},
-    "ernie4_5_moe": {"moe_layer_start_index": 1, "moe_layer_end_index": 2, "moe_num_shared_experts": 2},
-    "exaone4": {"sliding_window": 16, "sliding_window_pattern": 2},
-    "falcon": {"num_kv_heads": 2},
-    "gemma3n_text": {"intermediate_size": [96] * 4, "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8,
-                     "vocab_size_per_layer_input": 30, "laurel_rank": 8,
-                     "layer_types": ["sliding_attention", "full_attention"] * 2},
-    "gpt2": {"n_layer": 4, "n_head": 4, "n_embd": 64, "n_positions": 64},
-    "gpt_bigcode": {"n_layer": 4, "n_head": 4, "n_embd": 64, "n_positions": 64},
-    "gpt_neo": {"num_layers": 4, "num_heads": 4, "attention_types": [[["global", "local"], 2]]},
-    "gptj": {"n_layer": 4, "n_head": 4, "n_embd": 64, "n_positions": 64, "rotary_dim": 8},
-    "helium": {"head_dim": 16},
-    "granitemoeshared": {"shared_intermediate_size": 48},
-    "hunyuan_v1_dense": {"head_dim": 16},
-    "hunyuan_v1_moe": {"head_dim": 16},
-    "jetmoe": {"kv_channels": 16, "num_attention_heads": 4},
-    "ministral": {"head_dim": 16},
-    "mllama_text_model": {"cross_attention_layers": [1, 3]},
-    "mpt": {"n_layers": 4, "n_heads": 4, "d_model": 64, "num_key_value_heads": None},
-    "nemotron": {"head_dim": 16},
-    "opt": {"ffn_dim": 96, "word_embed_proj_dim": 32},
-    "persimmon": {"num_key_value_heads": None},
-}  # fmt: skip
 # Checked with configs of their own, or as part of a multimodal model.
 CHECKED_ELSEWHERE = {*HYBRID_CONFIGS, "mllama_text_model"}
 REFUSED_BY_THE_CLASS = {
     ("dbrx", "tie_word_embeddings"), ("internlm3", "attention_bias"), ("internlm3", "mlp_bias"),
 }  # fmt: skip
-
-
-def tiny(model_type: str, **changes: Any) -> dict[str, Any]:
-    return {
-        **TINY,
-        **DELTA,
-        **EXPERTS,
-        "pad_token_id": 0,
-        **OF_FAMILY.get(model_type, {}),
-        "model_type": model_type,
-        **changes,
-    }
 
 
 def text_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:

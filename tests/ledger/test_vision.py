@@ -13,21 +13,11 @@ from ledger.model_spec import ModelSpec, load_model_spec
 from ledger.tensors.towers import TOWERS
 from ledger.vision import vision_label, vision_parameter_count, vision_parameter_shapes
 from ledger.weights import parameter_count, parameter_shapes
+from tests.ledger.dense_configs import TEXT, VISION, nested
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-TEXT = {
-    "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
-    "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 200, "max_position_embeddings": 64, "pad_token_id": 0,
-    "cross_attention_layers": [1, 3], "num_experts": 4, "n_routed_experts": 4, "num_local_experts": 4,
-    "num_experts_per_tok": 2, "moe_intermediate_size": 32, "shared_expert_intermediate_size": 32,
-    "hidden_size_per_layer_input": 8, "vocab_size_per_layer_input": 60, "intermediate_size_mlp": 80,
-    "rope_parameters": {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 3, 3]},
-}  # fmt: skip
-VISION = {"num_hidden_layers": 2, "depth": 2, "hidden_size": 48, "num_attention_heads": 4, "num_heads": 4}
-# transformers has its own type of text rope in these, or keys that the text class refuses.
-NO_ROPE = {"gemma3", "gemma4", "llama4", "mllama"}
 RENAMED = (
     ("model.language_model.", "model."), ("model.text_model.", "model."), ("language_model.model.", "model."),
     ("language_model.lm_head.", "lm_head."),
@@ -44,11 +34,6 @@ def their_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
             name = name.replace(old, new)
         found[name] = tuple(parameter.shape)
     return found
-
-
-def nested(kind: str, vision: dict[str, Any] | None, **outer: Any) -> dict[str, Any]:
-    text = {key: value for key, value in TEXT.items() if kind not in NO_ROPE or not key.startswith("rope")}
-    return {"model_type": kind, "text_config": text, **({} if vision is None else {"vision_config": vision}), **outer}
 
 
 def our_shapes(config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
