@@ -126,7 +126,7 @@ def _roofs(
 
 def _text(rows: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, colour: str, **mark: Any) -> alt.Chart:
     chart = alt.Chart(data(rows)).mark_text(baseline="middle", tooltip=None, **mark)
-    return chart.encode(x=x, y=y, text=alt.Text("text:N"), color=alt.value(colour))
+    return chart.encode(x=x, y=y, text=alt.Text("text:N"), color=alt.ColorValue(colour))
 
 
 def _size(point: Mapping[str, Any]) -> float:
