@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import cached_property
 from typing import Any
 
+from core_engine.accounts import predicted_ledger
 from core_engine.admission import admission_policy
 from core_engine.blocks import BlockPool
 from core_engine.clock import Clock, MonotonicClock
@@ -20,6 +22,7 @@ from core_engine.executor.base import Executor
 from core_engine.executor.torch_executor import make_torch_executor
 from core_engine.intake import refuse_full_queue, refuse_prompt, whole_ids
 from core_engine.kv_layout import kv_layout
+from core_engine.memory_readings import restart_peak
 from core_engine.model.loader import LoadedModel
 from core_engine.outputs import Completion, Output
 from core_engine.plan import StepPlan, StepResult
@@ -29,6 +32,7 @@ from core_engine.scheduler import Scheduler
 from core_engine.sessions import Session, Sessions
 from core_engine.trace import StepTimer, Trace
 from ledger.errors import InputError
+from ledger.memory import MemoryLedger
 
 __all__ = ["Completion", "Engine", "Output"]
 
@@ -51,6 +55,7 @@ class Engine:
         self.loaded = loaded
         self.tokenizer = loaded.tokenizer
         self.clock = clock or MonotonicClock()
+        restart_peak()
         self.executor = executor or make_torch_executor(config, loaded)
         self.pool = BlockPool(self.executor.num_blocks, config.block_size)
         self._capacity = self.pool.num_blocks * self.pool.block_size
@@ -64,6 +69,12 @@ class Engine:
         self.trace = Trace()
         self.sessions = Sessions(self.tokenizer, seed=config.seed, namespace=_namespace(loaded))
         self.environment = describe(loaded.weights.embedding.device, loaded.weights.embedding.dtype)
+        self.beside_bytes = 0  # weights of other models in this process, told by who loaded them
+
+    @cached_property
+    def predicted(self) -> MemoryLedger:
+        """What the ledger says of these settings."""
+        return predicted_ledger(self)
 
     # -- requests ------------------------------------------------------------------------------------------------
 

@@ -67,15 +67,6 @@ def cpu_name() -> str:
         return platform.processor() or platform.machine()
 
 
-def process_rss_bytes() -> int | None:
-    """Resident memory of this process; None where the system does not say."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    except (OSError, ValueError):
-        return None
-    return pages * os.sysconf("SC_PAGE_SIZE")
-
-
 def describe(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """The environment stored with a run."""
     return {

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from core_engine.environment import process_rss_bytes
+from core_engine.accounts import memory_accounts
 from core_engine.kv_usage import kv_usage
+from core_engine.memory_readings import process_rss_bytes
 from core_engine.request import Request, State
 from core_engine.trace import events_json
 
@@ -52,6 +53,11 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
     }
 
 
+def accounts_of(engine: Engine) -> dict[str, Any]:
+    """Predicted against measured: core_engine.accounts, with the runtime's reading by its own name."""
+    return {**memory_accounts(engine, engine.predicted), "runtime_bytes": engine.loaded.runtime_bytes}
+
+
 def snapshot(engine: Engine) -> dict[str, Any]:
     """The live state; see Engine.snapshot."""
     scheduler, pool = engine.scheduler, engine.pool
@@ -91,7 +97,7 @@ def snapshot(engine: Engine) -> dict[str, Any]:
             }
             for request in shown
         ],
-        "ledger": memory_ledger(engine),
+        "ledger": {**memory_ledger(engine), **accounts_of(engine)},
         "kv": kv_usage(scheduler),
     }
 
@@ -119,6 +125,7 @@ def record(engine: Engine) -> dict[str, Any]:
             "activation_peak_bytes": ledger["activation_peak_bytes"],
             "other_bytes": ledger["other_bytes"],
             "process_rss_bytes": ledger["process_rss_bytes"],
+            **accounts_of(engine),
         },
         "counters": {
             "preemptions": engine.scheduler.num_preemptions,

@@ -45,8 +45,15 @@ class Rig:
 
         key = (config.model, config.device, config.dtype)
         if key not in self._loaded:
-            self._loaded[key] = load_model(config, self._report)
+            beside = self._weights_bytes()
+            loaded = load_model(config, self._report)
+            if beside and loaded.runtime_bytes is not None:  # the other model's weights are an account of their own
+                loaded = replace(loaded, runtime_bytes=loaded.runtime_bytes - beside)
+            self._loaded[key] = loaded
         return self._loaded[key]
+
+    def _weights_bytes(self) -> int:
+        return sum(loaded.weights.num_bytes() for loaded in self._loaded.values())
 
     def engine(self, config: EngineConfig) -> Any:
         """A new engine with an empty pool. The former one must be let go first, or both pools are in memory."""
@@ -58,7 +65,9 @@ class Rig:
         loaded = self.loaded(config)
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
-        return Engine(config, loaded)
+        engine = Engine(config, loaded)
+        engine.beside_bytes = self._weights_bytes() - loaded.weights.num_bytes()
+        return engine
 
     def tokenizer(self, config: EngineConfig) -> Any:
         """The tokenizer of the model of `config`."""

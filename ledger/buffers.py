@@ -124,7 +124,8 @@ def activations(spec: ModelSpec, engine: str, step: Step, width: LayerWidth) -> 
         size = tokens * max(spec.vocab_size + spec.hidden_size, width.elements) * 4
         how = (
             f"compute buffer of a micro-batch of {tokens:,} tokens in float32: max({spec.vocab_size:,} logits + "
-            f"{spec.hidden_size:,} hidden, {width.elements:,} in the {width.part}) x 4 B, with flash attention"
+            f"{spec.hidden_size:,} hidden, {width.elements:,} in the {width.part}) x 4 B, with flash attention; "
+            "not checked against this engine"
         )
         return Buffer("activations", size, how)
     layer = step.tokens * width.elements * ELEMENT_BYTES
@@ -165,4 +166,5 @@ def _own(spec: ModelSpec, step: Step) -> Buffer:
     read = min(max(step.context_tokens, step.logit_rows), MAX_CONTEXT_TOKENS)
     decode = (step.logit_rows, step.logit_rows, ELEMENT_BYTES, read)
     busiest = max((prefill, decode), key=lambda phase: activation_peak_bytes(spec, *phase))
-    return Buffer("activations", activation_peak_bytes(spec, *busiest), activation_how(spec, *busiest))
+    how = f"{activation_how(spec, *busiest)}; a formula that is tested against this engine on a CPU"
+    return Buffer("activations", activation_peak_bytes(spec, *busiest), how)

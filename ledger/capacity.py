@@ -7,34 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
-from ledger.buffers import (
-    Buffer,
-    LayerWidth,
-    Step,
-    activations,
-    default_logit_rows,
-    layer_width,
-    other_buffers,
-)
-from ledger.engines import ENGINES, EngineRule, engine_rule
-from ledger.errors import InputError
-from ledger.formats import ElementFormat, element_format, positive
-from ledger.kv_cache import LayerGroups, formula, layer_groups, layer_state_bytes, length_warnings, sequence_bytes
+from ledger.buffers import Buffer
+from ledger.deployment import Deployment, Stage
+from ledger.engines import ENGINES
+from ledger.formats import element_format, positive
+from ledger.kv_cache import formula, length_warnings, sequence_bytes
 from ledger.memory import Account, MemoryLedger
-from ledger.model_spec import ModelSpec
-from ledger.partition import MAX_RANKS, stages
-from ledger.weight_formats import (
-    AS_STORED,
-    FormattedGroups,
-    formatted_groups,
-    rank_weights,
-    weight_format,
-    weights_report,
-    weights_text,
-)
+from ledger.partition import stages
+from ledger.vision import vision_label, vision_parameter_count
+from ledger.weight_formats import weights_report, weights_text
 
 __all__ = [
     "ENGINES",
@@ -54,123 +37,7 @@ __all__ = [
 
 MAX_SEQUENCES = 10**9
 MAX_TOKENS = 10**9
-DEVICES = ("cuda", "cpu")
 SURFACE_KV_DTYPES = ("bf16", "int8", "int4")
-
-
-@dataclass(frozen=True)
-class Stage:
-    """What the fullest rank of one pipeline stage holds whatever runs on it, and what a sequence adds."""
-
-    index: int
-    weight_bytes: int
-    groups: LayerGroups
-    state_bytes: int
-
-
-@dataclass(frozen=True)
-class Deployment:
-    """One model on `tp` x `pp` cards of `capacity_bytes` each, under an engine, with `concurrency` sequences at once.
-
-    weights         a format of ledger.weight_formats, or "as-stored"
-    kv_group_size   elements that share a scale in integer KV formats; None: 64; 0: payload only
-    block_size      tokens of a KV page; None: no rounding
-    memory_fraction None: the engine's default
-    max_num_seqs    rows of logits the engine prepares for; None: the engine's default
-    device          "cuda" or "cpu" (no context, graphs or communicator)
-
-    InputError for a value that cannot be.
-    """
-
-    spec: ModelSpec
-    weights: str = "bf16"
-    kv_dtype: str = "bf16"
-    kv_group_size: int | None = None
-    seq_len: int = 4096
-    concurrency: int = 1
-    tp: int = 1
-    pp: int = 1
-    block_size: int | None = 16
-    max_num_batched_tokens: int = 8192
-    engine: str = "vllm"
-    memory_fraction: float | None = None
-    capacity_bytes: int | None = None
-    max_num_seqs: int | None = None
-    device: str = "cuda"
-
-    def __post_init__(self) -> None:
-        if self.weights != AS_STORED:
-            weight_format(self.weights)
-        element_format(self.kv_dtype, self.kv_group_size)
-        positive("seq_len", self.seq_len)
-        positive("concurrency", self.concurrency)
-        positive("tp", self.tp, MAX_RANKS)
-        stages(self.spec.num_layers, self.pp)
-        positive("max_num_batched_tokens", self.max_num_batched_tokens)
-        for name, limit in (("block_size", 10**9), ("max_num_seqs", 10**6), ("capacity_bytes", 10**18)):
-            value = getattr(self, name)
-            if value is not None:
-                positive(name, value, limit)
-        engine_rule(self.engine)
-        fraction = self.memory_fraction
-        if fraction is not None and (isinstance(fraction, bool) or not 0 < fraction <= 1):
-            raise InputError("memory_fraction", fraction, "a number above 0, at most 1")
-        if self.device not in DEVICES:
-            raise InputError("device", self.device, " or ".join(DEVICES))
-
-    @property
-    def rule(self) -> EngineRule:
-        """How the engine divides the memory."""
-        return engine_rule(self.engine)
-
-    @property
-    def fraction(self) -> float:
-        """The memory fraction in force."""
-        return self.rule.memory_fraction if self.memory_fraction is None else self.memory_fraction
-
-    @cached_property
-    def stored(self) -> ElementFormat:
-        """The format of KV elements."""
-        return element_format(self.kv_dtype, self.kv_group_size)
-
-    @cached_property
-    def groups(self) -> FormattedGroups:
-        """The parameters, those of like layers together, each group with its format."""
-        return formatted_groups(self.spec, self.weights)
-
-    @cached_property
-    def stages(self) -> tuple[Stage, ...]:
-        """Every pipeline stage as its fullest rank holds it."""
-        held = rank_weights(self.spec, self.weights, self.tp, self.pp, groups=self.groups)
-        found = []
-        for index, place in enumerate(stages(self.spec.num_layers, self.pp)):
-            layers = self.spec.layers[place.start : place.stop]
-            state = sum(layer_state_bytes(layer, self.tp) for layer in layers)
-            found.append(Stage(index, held[index].total_bytes, layer_groups(layers), state))
-        return tuple(found)
-
-    @cached_property
-    def width(self) -> LayerWidth:
-        """The widest moment of the model's layers on one rank."""
-        return layer_width(self.spec, self.tp, [group for group, _ in self.groups])
-
-    @cached_property
-    def others(self) -> tuple[Buffer, ...]:
-        """Context, workspace, graphs, communicator."""
-        return other_buffers(self.rule.name, self.tp * self.pp, self.device)
-
-    @cached_property
-    def steady_activations(self) -> Buffer | None:
-        """The activation peak when it does not depend on what runs; None for our own engine, where it does."""
-        return None if self.rule.name == "trilemma" else self.activations(1, 1)
-
-    def activations(self, seq_len: int, concurrency: int) -> Buffer:
-        """The activation peak of the largest step with so many sequences of that length."""
-        rows = self.max_num_seqs or default_logit_rows(self.rule.name, self.capacity_bytes)
-        tokens = self.max_num_batched_tokens
-        if self.rule.name == "trilemma":
-            tokens, rows = min(tokens, max(1, seq_len * concurrency)), max(1, min(rows, concurrency))
-        return activations(self.spec, self.rule.name, Step(tokens, rows, seq_len * concurrency), self.width)
 
 
 @dataclass(frozen=True)
@@ -185,8 +52,8 @@ class SurfacePoint:
 
 
 def deployment_ledger(d: Deployment) -> MemoryLedger:
-    """The accounts of the rank that is fullest: weights, kv_cache, state (where there is any), activations,
-    device_context, workspace, graph_pool, and communicator with several ranks.
+    """The accounts of the rank that is fullest: weights, vision_weights and state where there are any, kv_cache,
+    activations, device_context, workspace, graph_pool, and communicator with several ranks.
 
     InputError for a family without a table of parameters.
     """
@@ -197,6 +64,9 @@ def deployment_ledger(d: Deployment) -> MemoryLedger:
         Account("weights", stage.weight_bytes, _weights_how(d, stage)),
         Account("kv_cache", kv, _kv_how(d, stage)),
     ]
+    if stage.vision_bytes:
+        how = f"vision (and audio) part, 16 bit, whole on every rank of the first stage: {stage.vision_bytes:,} B"
+        accounts.insert(1, Account("vision_weights", stage.vision_bytes, how))
     if stage.state_bytes:
         size = stage.state_bytes * d.concurrency
         how = f"{stage.state_bytes:,} B of recurrent state x {d.concurrency:,} sequences = {size:,} B"
@@ -292,6 +162,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
     if measured_bytes is not None:
         positive("measured_bytes", measured_bytes, 10**18)
     ledger, weights = deployment_ledger(d), weights_report(d.spec, d.weights, d.tp, d.pp, groups=d.groups)
+    vision = vision_parameter_count(d.spec)
     return {
         "model": d.spec.name,
         **ledger.to_json(),
@@ -303,7 +174,7 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
         "max_seq_len_by_memory": max_seq_len_by_memory(d),
         "measured_bytes": measured_bytes,
         "unexplained_bytes": None if measured_bytes is None else ledger.unexplained_bytes(measured_bytes),
-        "params_total": weights["params_text"],
+        "params_total": None if vision is None else weights["params_text"] + vision,
         "params_text": weights["params_text"],
         "params_active": weights["params_active"],
         "weights": weights,
@@ -323,9 +194,20 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
         "tp": d.tp,
         "pp": d.pp,
         "block_size": d.block_size,
-        "warnings": length_warnings(d.spec, d.seq_len),
+        "warnings": _warnings(d),
         "provenance": "estimated",
     }
+
+
+def _warnings(d: Deployment) -> list[str]:
+    found = [*length_warnings(d.spec, d.seq_len), *filter(None, [vision_label(d.spec)])]
+    if d.spec.assumed:
+        found.append("weights are counted as those of a Llama-like decoder")
+    if d.spec.num_heads % d.tp:
+        found.append(f"{d.tp} ranks do not divide {d.spec.num_heads} query heads: engines refuse this split")
+    if d.rule.name != "llama.cpp" and d.concurrency > d.logit_rows:
+        found.append(f"{d.rule.label} runs {d.logit_rows:,} sequences at once at most, as set here (max_num_seqs)")
+    return found
 
 
 def _precision(d: Deployment, kv_dtype: str) -> dict[str, Any]:
@@ -363,7 +245,11 @@ def _fits(d: Deployment, seq_len: int, concurrency: int) -> bool | None:
 
 
 def _fullest(d: Deployment) -> Stage:
-    return max(d.stages, key=lambda stage: stage.weight_bytes + _sequence(d, stage, d.seq_len) * d.concurrency)
+    return max(d.stages, key=lambda stage: _held(d, stage))
+
+
+def _held(d: Deployment, stage: Stage) -> int:
+    return stage.weight_bytes + stage.vision_bytes + _sequence(d, stage, d.seq_len) * d.concurrency
 
 
 def _sequence(d: Deployment, stage: Stage, seq_len: int) -> int:
@@ -373,7 +259,8 @@ def _sequence(d: Deployment, stage: Stage, seq_len: int) -> int:
 
 def _fixed(d: Deployment, stage: Stage, peak: Buffer) -> dict[str, int]:
     """Bytes of the accounts that do not grow with the sequences."""
-    return {"weights": stage.weight_bytes, peak.name: peak.bytes} | {item.name: item.bytes for item in d.others}
+    fixed = {"weights": stage.weight_bytes, "vision_weights": stage.vision_bytes, peak.name: peak.bytes}
+    return fixed | {item.name: item.bytes for item in d.others}
 
 
 def _usable(d: Deployment, capacity: int, fixed: dict[str, int]) -> int:

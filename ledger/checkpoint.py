@@ -13,6 +13,7 @@ from ledger.model_spec import ModelSpec
 
 MAX_PATTERNS = 20_000
 MAX_PATTERN_LENGTH = 300
+MAX_REPEATS = 5  # what a pattern of a config may cost: a nested repetition takes exponential time
 IGNORE_NAMES = (
     "ignore", "modules_to_not_convert", "ignored_layers", "llm_int8_skip_modules", "exclude_modules",
 )  # fmt: skip
@@ -175,10 +176,13 @@ def _ignored(fields: Fields) -> tuple[frozenset[str], tuple[re.Pattern[str], ...
             accepted = f"at most {MAX_PATTERN_LENGTH} characters a name"
             raise InputError(fields.where + "ignore", name[:40] + "...", accepted)
         if name.startswith("re:") or "*" in name:
+            if len(re.findall(r"[*+{]", name)) > MAX_REPEATS or re.search(r"\)\s*[*+{]", name):
+                accepted = f"patterns of at most {MAX_REPEATS} repetitions, and none of a group"
+                raise InputError(fields.where + "ignore", name[:60], accepted)
             glob = re.escape(name).replace(r"\*", ".*") + r"(\.|$)"
             try:
                 patterns.append(re.compile(name[3:] if name.startswith("re:") else glob))
-            except re.error:
+            except (re.error, OverflowError, RecursionError):
                 raise InputError(fields.where + "ignore", name[:60], "regular expressions that compile") from None
         else:
             exact.add(_PREFIXES.sub("model.", name))

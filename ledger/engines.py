@@ -29,7 +29,7 @@ class EngineRule:
     source: str
 
 
-_MODEL = frozenset({"weights", "kv_cache", "state"})
+_MODEL = frozenset({"weights", "vision_weights", "kv_cache", "state"})
 
 ENGINES: dict[str, EngineRule] = {
     rule.name: rule

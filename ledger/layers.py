@@ -26,7 +26,7 @@ KIND_WORDS: dict[str, str] = {
 
 @dataclass(frozen=True)
 class CacheRow:
-    """What a layer's cache holds: `heads` vectors of `width` elements for every `stride` tokens of the last `window`."""
+    """What a layer holds: `heads` vectors of `width` elements for every `stride` tokens of the last `window`."""
 
     what: Literal["key", "value", "latent", "index key", "compressed entry"]
     heads: int

@@ -80,8 +80,10 @@ def predict_ledger(
     max_num_seqs: int,
     block_size: int = 16,
     capacity_bytes: int | None = None,
+    runtime_bytes: int | None = None,
 ) -> MemoryLedger:
-    """What an engine with these settings holds before it runs: weights, KV pool in whole blocks, activation peak.
+    """What an engine with these settings will hold: weights, KV pool in whole blocks and its padding block, activation
+    peak, and the runtime where it is given: a reading of the process before the weights are read.
 
     The peak is the larger of two steps: a prefill of `max_num_batched_tokens`, and a decode of `max_num_seqs` rows that
     read the whole pool (or the model's longest sequences, where those are less).
@@ -96,20 +98,26 @@ def predict_ledger(
     if block_bytes and blocks < 1:
         raise InputError("kv_pool_bytes", kv_pool_bytes, f"at least one block of {block_bytes:,} B")
     pool_tokens = max(1, blocks * block_size)
-    prefill = (min(max_num_batched_tokens, pool_tokens), 1, dtype_bytes)
+    longest = min(max_num_batched_tokens, pool_tokens, spec.max_position or pool_tokens)
+    prefill = (longest, 1, dtype_bytes)
     rows = min(max_num_seqs, max(1, blocks), max_num_batched_tokens)
     context = min(pool_tokens, rows * spec.max_position) if spec.max_position else pool_tokens
     decode = (rows, rows, dtype_bytes, context)
     steps = {"prefill": prefill, "decode": decode}
     busiest = max(steps, key=lambda name: activation_peak_bytes(spec, *steps[name]))
+    runtime = []
+    if runtime_bytes is not None:
+        runtime = [Account("runtime", runtime_bytes, "resident before the weights are read", "measured")]
     return MemoryLedger(
         accounts=(
+            *runtime,
             Account("weights", weight_bytes(spec, dtype_bytes), weights_how(spec, dtype_bytes)),
             Account(
                 "kv_pool",
                 blocks * block_bytes,
                 f"{blocks:,} blocks x {block_size} tokens x {per_token:,} B = {blocks * block_bytes:,} B",
             ),
+            Account("padding_block", block_bytes, f"{block_size} tokens x {per_token:,} B = {block_bytes:,} B"),
             Account(
                 "activation_peak",
                 activation_peak_bytes(spec, *steps[busiest]),

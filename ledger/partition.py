@@ -76,7 +76,7 @@ def _attention_share(name: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
 
 _BEFORE = re.compile(r"embed|wte|wpe|per_layer_(?:model_)?proj|project_in|emb\b")
 _TOKENS = re.compile(r"embed_tokens\.|wte\.|word_embeddings\.|embed_in\.|embeddings\.")
-_KEY_VALUE = re.compile(r"\b[kv]_proj\b")
+_KEY_VALUE = re.compile(r"\b(?:k|v|kv)_proj\b")
 _FUSED = re.compile(r"\b(?:qkv_proj|query_key_value|c_attn|Wqkv|W_pack|wqkv)\b")
 _WHOLE = re.compile(
     r"\b(?:router|gate|shared_expert_gate)\.|\bwpe\b|embed_positions|q_a_proj|kv_a_proj|e_score_correction"

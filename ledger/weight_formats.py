@@ -36,7 +36,10 @@ __all__ = [
 ]  # fmt: skip
 
 AS_STORED = "as-stored"
-_SMALL = re.compile(r"\b(?:router|gate|shared_expert_gate)\.|conv1d|A_log|bias$|per_expert_scale|sinks")
+_SMALL = re.compile(  # matrices by shape, but no linear layers, or too small and too delicate to quantize
+    r"(?:router|\bgate|shared_expert_gate)\.|conv_?1d|A_log|\bD$|bias$|per_expert_scale|sinks|_coefs\.|hc_fn|_hc\.fn"
+    r"|rg_lru\.|altup_|weights_proj"
+)
 
 
 FormattedGroups = tuple[tuple[TensorGroup, WeightFormat], ...]

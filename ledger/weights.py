@@ -56,14 +56,16 @@ class TensorGroup:
 def parameter_shapes(spec: ModelSpec) -> dict[str, tuple[int, ...]]:
     """Name -> shape of every parameter; a tied head is not listed, because it is the embedding.
 
+    An unknown architecture that the caller asked to treat as plain attention is counted as a Llama-like decoder.
     InputError when the family has no table, or the spec came from typed fields and lacks a size.
     """
-    if spec.model_type not in TABLES:
+    table = TABLES.get(spec.model_type) or (TABLES["llama"] if spec.assumed else None)
+    if table is None:
         raise InputError("model_type", spec.model_type, f"for weights: {', '.join(sorted(TABLES))}")
     for name in ("hidden_size", "intermediate_size", "vocab_size"):
         if not getattr(spec, name):
             raise InputError(name, "missing", "a config that has it")
-    return dict(TABLES[spec.model_type](spec))
+    return dict(table(spec))
 
 
 def tensor_groups(spec: ModelSpec) -> tuple[TensorGroup, ...]:

@@ -20,6 +20,10 @@ class Executor(Protocol):
         """Bytes of the blocks that requests can own, really allocated."""
         ...
 
+    def padding_bytes(self) -> int:
+        """Bytes of the block that padding tokens write to."""
+        ...
+
     def activation_peak_bytes(self) -> int:
         """Largest memory that a step may need beside weights and KV pool: measured at start-up, and a padding block."""
         ...

@@ -13,6 +13,7 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
+from core_engine.memory_readings import process_rss_bytes, return_freed_memory
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
 from core_engine.model.embedded import NAME as EMBEDDED_NAME
 from core_engine.model.embedded import ensure_embedded
@@ -31,6 +32,7 @@ class LoadedModel:
     """Everything that engines of one model, device and dtype share. Weights never change once loaded.
 
     activation_peaks remembers, by the sizes of an engine, what its start-up measured: every run has a fresh engine.
+    runtime_bytes is what was resident before the weights were read: interpreter, libraries, tokenizer.
     """
 
     name: str
@@ -38,6 +40,7 @@ class LoadedModel:
     tokenizer: Tokenizer
     spec: ModelSpec
     activation_peaks: dict[tuple[int, ...], int] = field(default_factory=dict, compare=False)
+    runtime_bytes: int | None = field(default=None, compare=False)
 
     @property
     def weights(self) -> DecoderWeights:
@@ -83,18 +86,19 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
     dtype = resolve_dtype(config.dtype, device)
     torch.set_num_threads(resolve_threads(config.threads))
     path = model_path(config.model, report)
-    if path.is_file():
-        file = GgufFile(path)
-        spec = DecoderSpec.from_config(file.config)
-        weights = assemble(spec, dict(_gguf_tensors(file, device, dtype)))
-        tokenizer = _gguf_tokenizer(file, spec)
-        return LoadedModel(path.stem, Decoder(spec, weights), tokenizer, ModelSpec.from_config(file.config, path.stem))
-    raw = read_config(path)
-    name = EMBEDDED_NAME if config.model == "embedded" else path.name
+    file = GgufFile(path) if path.is_file() else None
+    raw = file.config if file is not None else read_config(path)
     spec = DecoderSpec.from_config(raw)
-    weights = assemble(spec, _read_tensors(path, device, dtype))
-    tokenizer = Tokenizer(path, spec.eos_token_ids)
-    return LoadedModel(name, Decoder(spec, weights), tokenizer, ModelSpec.from_config(raw, name))
+    name = EMBEDDED_NAME if config.model == "embedded" else path.stem if file is not None else path.name
+    tokenizer = Tokenizer(path, spec.eos_token_ids) if file is None else _gguf_tokenizer(file, spec)
+    runtime_bytes = process_rss_bytes()  # before the weights, so that it holds everything else and none of them
+    if file is None:
+        weights = assemble(spec, _read_tensors(path, device, dtype))
+    else:
+        weights = assemble(spec, dict(_gguf_tensors(file, device, dtype)))
+    return_freed_memory()  # the parts that were joined
+    model = ModelSpec.from_config(raw, name)
+    return LoadedModel(name, Decoder(spec, weights), tokenizer, model, runtime_bytes=runtime_bytes)
 
 
 def _gguf_tensors(file: GgufFile, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:

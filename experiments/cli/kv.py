@@ -45,6 +45,9 @@ def kv(
     from ledger.kv_cache import kv_report
 
     # What was given is judged before what is missing.
+    if seq_len is None and all(value is None for value in (config, layers, kv_heads, head_dim)):
+        accepted = "a model (CONFIG, or --layers, --kv-heads and --head-dim) and its sequence length"
+        raise InputError("CONFIG, --seq-len", "", accepted)
     spec = _spec(config, {"--layers": layers, "--kv-heads": kv_heads, "--head-dim": head_dim}, plain)
     element_format(kv_dtype, whole("--kv-group-size", kv_group))
     if seq_len is None:
@@ -86,7 +89,7 @@ def _spec(config: str | None, typed: dict[str, str | None], plain: bool) -> Any:
 def _print(report: dict[str, Any]) -> None:
     from experiments.cli.tables import console, plain_table
 
-    table = plain_table("KV cache", "bytes", "GiB")
+    table = plain_table("KV cache", "bytes", "GB", "GiB")
     rows = {
         "a token": report["kv_bytes_per_token"],
         "a token, all attention layers in full": report["kv_bytes_per_token_all_layers"],
@@ -95,7 +98,7 @@ def _print(report: dict[str, Any]) -> None:
         "recurrent state a sequence": report["state_bytes_per_sequence"],
     }
     for label, size in rows.items():
-        table.add_row(label, f"{size:,}", f"{size / 1024**3:,.3f}")
+        table.add_row(label, f"{size:,}", f"{size / 1e9:,.3f}", f"{size / 1024**3:,.3f}")
     out = console()
     out.print(table)
     out.print(f"{report['formula']}  ({report['provenance']})", highlight=False)

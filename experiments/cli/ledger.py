@@ -110,9 +110,9 @@ def _capacity(gpu: str | None, capacity_bytes: str | None, capacity_gib: str | N
     if len(named) > 1:
         raise InputError(named[1], given[named[1]], f"one of {', '.join(given)}")
     if gpu is not None:
-        from ledger.hardware import accelerator
+        from experiments.calibrate import find_accelerator
 
-        card = accelerator(gpu)
+        card = find_accelerator(gpu)
         return "cpu" if card.memory_source == "system" else "cuda", card.memory_bytes
     if capacity_gib is not None:
         return "cuda", round(number("--capacity-gib", capacity_gib) * 2**30)

@@ -23,6 +23,12 @@ MEMORY_KEYS = (
     "activation_peak_bytes",
     "other_bytes",
     "process_rss_bytes",
+    "process_peak_bytes",
+    "runtime_bytes",
+    "accounts",
+    "predicted_bytes",
+    "total_bytes",
+    "unexplained_bytes",
 )
 COUNTER_KEYS = ("preemptions", "prefix_hit_rate", "alpha", "acceptance_rate", "tokens_per_pass")
 

@@ -45,7 +45,7 @@ def typed(fields: Fields, shape: Shape, window: int | None, chunk: int | None = 
 
 
 def kinds_of(fields: Fields, shape: Shape, *names: str) -> list[str] | None:
-    """The first of the lists `names` (`layer_types`, `layers_block_type`) that is there, in today's words, else None."""
+    """The first of the lists `names` (layer_types, layers_block_type) that is there, in today's words, else None."""
     for name in names or ("layer_types", "layers_block_type"):
         kinds = fields.strings(name, shape.num_layers)
         if kinds is not None:

@@ -23,7 +23,7 @@ def latent(attentions: int = 1) -> LayerRule:
 
 
 def latent_with_index(fields: Fields, shape: Shape) -> Layers:
-    """DeepSeek sparse attention: beside the latent an index key a token, which the indexer scores to choose what to read.
+    """DeepSeek sparse attention: beside the latent an index key a token, by which an indexer chooses what to read.
 
     GLM-5: a layer whose `indexer_types` entry is "shared" takes the choice of the layer before and keeps no index keys.
     """

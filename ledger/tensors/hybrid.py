@@ -9,7 +9,7 @@ from ledger.tensors.gated import FOUR_NORMS, TWO_NORMS, experts, gated_mlp
 
 
 def mimo_v2(spec: ModelSpec) -> Tensors:
-    """MiMo-V2: keys wider than values, more KV heads and a sink a head in sliding layers; experts but for some layers."""
+    """MiMo-V2: keys wider than values; more KV heads and a sink a head in sliding layers; experts in most layers."""
     return decoder(spec, _mimo_attention, _mimo_mlp, TWO_NORMS)
 
 

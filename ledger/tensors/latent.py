@@ -1,4 +1,4 @@
-"""Decoders with latent attention: DeepSeek V2 to V4 and what follows them. Multi-token-prediction layers are not listed."""
+"""Decoders with latent attention: DeepSeek V2 to V4 and their relatives. Prediction layers are not listed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from ledger.fields import Fields
 from ledger.model_spec import ModelSpec
 from ledger.tensors.base import LayerPart, Tensors, decoder, linear, norm, norms
 from ledger.tensors.gated import TWO_NORMS, experts, gated_mlp, mlp
-
 
 # Layers before the experts begin, where the class has no field for it.
 DENSE_FIRST = {"axk1": 1, "glm4_moe_lite": 1, "kimi_linear": 1}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,10 +56,29 @@ def test_gb_and_gib_are_both_printed(capsys: pytest.CaptureFixture[str]) -> None
     assert "--gpu-memory-utilization 0.92 of total" in printed
 
 
+def test_kv_prints_both_units_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["kv", "--layers", "32", "--kv-heads", "8", "--head-dim", "128", "--seq-len", "131072"]) == 0
+    assert "17,179,869,184  17.180  16.000" in capsys.readouterr().out
+
+
 def test_a_surface_comes_with_json(capsys: pytest.CaptureFixture[str]) -> None:
     found = ledger_json(capsys, "llama-3.1-8b", "--gpu", "h100", "--surface")
     assert len(found["surface"]) >= 200
     assert {"seq_len", "concurrency", "kv_dtype", "kv_bytes", "fits"} == set(found["surface"][0])
+
+
+def test_an_unknown_architecture_is_refused_and_assumed_only_when_asked(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.json"
+    sizes = {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 100, "num_hidden_layers": 2}
+    path.write_text(json.dumps({"model_type": "unheard-of", "num_attention_heads": 4, **sizes}))
+    assert run(["ledger", str(path)]) == 2
+    assert "unheard-of" in capsys.readouterr().err
+    assert run(["ledger", str(path), "--plain-attention"]) == 0
+    warnings = capsys.readouterr().err
+    assert "treated as full attention, as asked" in warnings
+    assert "Llama-like decoder" in warnings
 
 
 @pytest.mark.parametrize(

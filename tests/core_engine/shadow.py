@@ -58,6 +58,9 @@ class ShadowExecutor:
     def kv_pool_bytes(self) -> int:
         return self.num_blocks * self.block_size
 
+    def padding_bytes(self) -> int:
+        return 0
+
     def activation_peak_bytes(self) -> int:
         return 0
 

@@ -15,8 +15,15 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.plan import StepPlan, StepResult
+from ledger.model_spec import ModelSpec
 
 NS = 1_000_000_000
+SPEC = ModelSpec.from_config(
+    {
+        "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": 256,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 4096,
+    }
+)  # fmt: skip
 
 
 class VirtualClock:
@@ -69,6 +76,9 @@ class FakeExecutor:
     def kv_pool_bytes(self) -> int:
         return self.num_blocks * 1024
 
+    def padding_bytes(self) -> int:
+        return 0
+
     def activation_peak_bytes(self) -> int:
         return 1000
 
@@ -86,7 +96,8 @@ def fake_loaded() -> Any:
     return SimpleNamespace(
         name="fake",
         tokenizer=ByteTokenizer(),
-        spec=SimpleNamespace(vocab_size=256),
+        spec=SPEC,
+        runtime_bytes=None,
         decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
         weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 4),
     )

@@ -42,7 +42,8 @@ HYBRID_CONFIGS: dict[str, dict[str, Any]] = {
         **{key: value for key, value in _LATENT.items() if key != "n_routed_experts"}, "q_lora_rank": None,
         "num_experts": 4,
         "linear_attn_config": {
-            "head_dim": 8, "num_heads": 6, "short_conv_kernel_size": 4, "full_attn_layers": [2, 4], "kda_layers": [1, 3],
+            "head_dim": 8, "num_heads": 6, "short_conv_kernel_size": 4, "full_attn_layers": [2, 4],
+            "kda_layers": [1, 3],
         },
     },
     "bailing_hybrid": {

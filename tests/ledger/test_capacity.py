@@ -148,6 +148,15 @@ def test_accounts_of_a_hybrid_keep_the_state_apart():
     assert ledger.account("state").bytes == 3 * state_bytes_per_sequence(spec)
 
 
+def test_a_vision_tower_is_counted_apart_and_in_the_total(shared_dir):
+    d = Deployment(load_model_spec(shared_dir / "data/configs/Qwen3-VL-8B-Instruct.json"), "w4a16", capacity_bytes=H100)
+    report = ledger_report(d)
+    towers = deployment_ledger(d).account("vision_weights").bytes
+    assert towers == 2 * (report["params_total"] - report["params_text"]) > 10**9
+    text = deployment_ledger(Deployment(LLAMA, capacity_bytes=H100))
+    assert "vision_weights" not in [account.name for account in text.accounts]
+
+
 def test_weights_that_do_not_fit_leave_no_room():
     d = Deployment(load_model_spec("llama-3.1-70b"), capacity_bytes=24 * GIB)
     assert (fits(d), max_concurrency(d), max_seq_len(d), kv_room_bytes(d)) == (False, 0, 0, 0)
@@ -247,6 +256,13 @@ def test_the_report_keeps_its_keys_and_says_what_is_unexplained():
     assert report["unexplained_bytes"] == 30 * GIB - report["total_bytes"]
     assert ledger_report(d)["unexplained_bytes"] is None
     assert report["params_total"] == 8_030_261_248
+
+
+def test_the_report_warns_of_what_engines_would_not_run():
+    report = ledger_report(Deployment(LLAMA, capacity_bytes=24 * GIB, concurrency=300, tp=3))
+    assert any("do not divide 32 query heads" in warning for warning in report["warnings"])
+    assert any("256 sequences" in warning for warning in report["warnings"])
+    assert ledger_report(Deployment(LLAMA, capacity_bytes=24 * GIB))["warnings"] == []
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,15 @@
-"""Latent, state-space and linear-attention families: parameters, layer kinds and real caches of transformers' models."""
+"""Latent, state-space and linear-attention families: parameters, layer kinds and caches of transformers' models."""
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from ledger.kv_cache import kv_bytes_per_token, kv_report
 from ledger.layers import LayerSpec
 from ledger.model_spec import ModelSpec
-from ledger.weights import active_parameter_count, parameter_count, parameter_shapes
+from ledger.weights import parameter_shapes
 from tests.ledger.hybrid_configs import HYBRID_CONFIGS
 
 torch = pytest.importorskip("torch")
@@ -37,7 +35,7 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "kimi_linear": [{"layer_types": ["linear_attention"] * 3 + ["full_attention"]}, {"first_k_dense_replace": 2}],
     "deepseek_v4": [{"compress_ratios": None}, {"compress_rate_csa": 8, "compress_rate_hca": 64}, {"hc_mult": 3}],
     "qwen3_next": [{"decoder_sparse_step": 2}, {"attention_bias": True}, {"full_attention_interval": 2}],
-    "olmo_hybrid": [{name: None for name in ("linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads")}],
+    "olmo_hybrid": [dict.fromkeys(("linear_key_head_dim", "linear_value_head_dim", "linear_num_key_heads"))],
     "jamba": [{"num_experts": 1, "mamba_dt_rank": 5}, {"mamba_conv_bias": False, "mamba_proj_bias": True}],
     "zamba": [{"mamba_proj_bias": True}],
     "zamba2": [{"use_shared_attention_adapter": False, "num_mem_blocks": 1}, {"add_bias_linear": True}],
@@ -51,8 +49,9 @@ SWITCHES: dict[str, list[dict[str, Any]]] = {
     "mamba": [{"use_bias": True}, {"use_conv_bias": False}, {"time_step_rank": 7}, {"tie_word_embeddings": False}],
     "recurrent_gemma": [{"attention_bias": True}, {"block_types": ["attention", "recurrent"]}],
     "lfm2": [
-        {"conv_bias": True}, {"block_auto_adjust_ff_dim": False}, {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 10},
-        {"block_ff_dim": 120}, {"full_attn_idxs": None}, {"tie_embedding": False},
+        {"conv_bias": True}, {"block_auto_adjust_ff_dim": False},
+        {"block_ffn_dim_multiplier": 1.3, "block_multiple_of": 10}, {"block_ff_dim": 120},
+        {"full_attn_idxs": None}, {"tie_embedding": False},
     ],
     "lfm2_moe": [{"num_dense_layers": 0}],
     "mimo_v2_flash": [{"mlp_layer_types": ["sparse", "dense"] * 2}, {"layer_types": None}, {"attention_bias": True}],
@@ -84,8 +83,9 @@ def test_zero_experts_hold_no_weights():
 
 
 KINDS = {
-    "full_attention": "full", "sliding_attention": "swa", "linear_attention": "state", "conv": "state", "hybrid": "full",
-    "mlp": "none", "moe": "none", "compressed_sparse_attention": "csa", "heavily_compressed_attention": "hca",
+    "full_attention": "full", "sliding_attention": "swa", "linear_attention": "state", "conv": "state",
+    "hybrid": "full", "mlp": "none", "moe": "none", "compressed_sparse_attention": "csa",
+    "heavily_compressed_attention": "hca",
     "indexed_attention": "mla",
 }  # fmt: skip
 DERIVED = [
@@ -98,7 +98,8 @@ DERIVED = [
     ("zamba", {"num_hidden_layers": 23}), ("zamba2", {"layers_block_type": None, "num_hidden_layers": 54}),
     ("granitemoehybrid", {"layer_types": None}), ("bamba", {"attn_layer_indices": None}), ("falcon_h1", {}),
     ("nemotron_h", {}), ("mamba2", {}), ("recurrent_gemma", {"num_hidden_layers": 8}),
-    ("lfm2", {"full_attn_idxs": None}), ("lfm2_moe", {}), ("mimo_v2_flash", {"layer_types": None, "num_hidden_layers": 13}),
+    ("lfm2", {"full_attn_idxs": None}), ("lfm2_moe", {}),
+    ("mimo_v2_flash", {"layer_types": None, "num_hidden_layers": 13}),
 ]  # fmt: skip
 
 
@@ -127,7 +128,7 @@ def held_by(layer: Any) -> tuple[int, int, int]:
 
 
 def expected(layer: LayerSpec, seq_len: int) -> tuple[int, int, int]:
-    """The same by the ledger. Between two steps transformers keeps one token less of a window: the next one completes it."""
+    """The same by the ledger. Between two steps transformers keeps one token less of a window than it reads."""
     if layer.window is not None:
         layer = replace(layer, window=layer.window - 1)
     return layer.elements_kept(seq_len), layer.state_elements, layer.conv_elements

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import prod
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ledger.block_formats import gguf_format
@@ -83,6 +83,14 @@ def test_embedding_head_norms_routers_and_biases_stay_16_bit():
     assert {formats[name].name for name in ("model.embed_tokens.weight", "lm_head.weight", "model.norm.weight")} == kept
     assert formats["model.layers.0.mlp.experts.down_proj"].name == "w4a16"
     assert tensor_formats(load_model_spec("qwen2.5-7b"), "w8a8")["model.layers.0.self_attn.q_proj.bias"].name == "bf16"
+
+
+def test_what_is_no_linear_layer_stays_16_bit(shared_dir):
+    formats = tensor_formats(load_model_spec(shared_dir / "data/configs/Jamba-v0.1.json"), "w4a16")
+    mamba = {name.split(".mamba.")[1]: fmt.name for name, fmt in formats.items() if "layers.0.mamba." in name}
+    kept = {name for name, fmt in mamba.items() if fmt == "bf16"}
+    assert set(mamba) - kept == {f"{name}_proj.weight" for name in ("in", "x", "dt", "out")}
+    assert {"A_log", "D", "conv1d.weight", "dt_layernorm.weight"} <= kept
 
 
 def test_the_head_is_quantized_when_asked():
@@ -176,8 +184,8 @@ SIZES = {  # bytes of one [512, 256] linear layer
 
 @pytest.mark.parametrize("name", SIZES)
 def test_methods_of_checkpoints(name):
-    settings, size = SIZES[name]
-    found = tensor_formats(tiny(**settings), "as-stored")["model.layers.0.mlp.gate_proj.weight"]
+    config, size = SIZES[name]
+    found = tensor_formats(tiny(**config), "as-stored")["model.layers.0.mlp.gate_proj.weight"]
     assert found.bytes_of((512, 256)) == size
 
 
@@ -203,7 +211,7 @@ def test_a_name_is_matched_by_whole_parts():
 
 
 @pytest.mark.parametrize(
-    ("settings", "field"),
+    ("config", "field"),
     [
         ({"quant_method": "magic"}, "quant_method"),
         ({}, "quant_method"),
@@ -214,13 +222,15 @@ def test_a_name_is_matched_by_whole_parts():
         ({"quant_method": "fp8", "weight_block_size": [128]}, "weight_block_size"),
         ({"quant_method": "fp8", "ignore": ["re:("]}, "ignore"),
         ({"quant_method": "fp8", "ignore": "lm_head"}, "ignore"),
+        ({"quant_method": "fp8", "ignore": ["re:(.+)+x"]}, "ignore"),
+        ({"quant_method": "fp8", "ignore": ["re:a{99999999999}"]}, "ignore"),
         ({"quant_method": "fp8", "ignore": ["x" * 1000]}, "ignore"),
     ],
 )
-def test_settings_that_make_no_sense_name_the_field(settings, field):
+def test_settings_that_make_no_sense_name_the_field(config, field):
     with pytest.raises(InputError, match=field):
-        weight_bytes_of(tiny(**settings), "as-stored")
-    assert weight_bytes_of(tiny(**settings), "bf16") == weight_bytes_of(ModelSpec.from_config(TINY), "bf16")
+        weight_bytes_of(tiny(**config), "as-stored")
+    assert weight_bytes_of(tiny(**config), "bf16") == weight_bytes_of(ModelSpec.from_config(TINY), "bf16")
 
 
 def test_a_plain_checkpoint_is_loaded_as_16_bits():
@@ -239,6 +249,31 @@ def test_a_gguf_file_quantizes_embedding_and_head_too():
     assert formats["model.layers.0.mlp.down_proj.weight"].name == "q4_k"
     assert formats["model.norm.weight"].name == "fp32"
     assert gguf_format(WEIGHT_FORMATS["q4_k"], 33, is_output=False).name == "fp16"
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-3, 300) | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=8,
+)
+KEYS = [
+    "bits", "group_size", "zero_point", "weight_block_size", "ignore", "modules_to_not_convert", "config_groups",
+    "load_in_8bit", "bnb_4bit_use_double_quant", "quant_algo", "quantization", "dynamic", "weights", "g", "num_bits",
+]  # fmt: skip
+METHODS = ["gptq", "awq", "fp8", "mxfp4", "bitsandbytes", "compressed-tensors", "modelopt", "other"]
+HOSTILE = st.fixed_dictionaries(
+    {"quant_method": st.sampled_from(METHODS)}, optional=dict.fromkeys(KEYS, VALUES)
+) | VALUES.map(lambda value: {"quant_method": "compressed-tensors", "config_groups": {"g": {"weights": value}}})
+
+
+@settings(max_examples=300, deadline=None)
+@given(HOSTILE | VALUES)
+def test_any_quantization_config_is_a_size_or_one_clear_error(config):
+    spec = ModelSpec.from_config({**TINY, "quantization_config": config})
+    try:
+        assert weight_bytes_of(spec, "as-stored") > 0
+    except InputError as error:
+        assert "\n" not in str(error) and len(str(error)) < 400
 
 
 # ---- ranks

@@ -1,0 +1,93 @@
+"""The live ledger: what was predicted for an engine's settings beside what it holds now, account by account.
+
+On a CPU the whole is the process's resident memory, on CUDA what NVML says of the process; formulas are the ledger's.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from core_engine.memory_readings import device_memory, process_peak_bytes, process_rss_bytes
+from ledger.memory import MemoryLedger, predict_ledger
+from ledger.reconcile import reconcile
+
+if TYPE_CHECKING:
+    from core_engine.engine import Engine
+
+MIB = 1024**2
+SAMPLE = 8  # steps and requests whose size is taken for all of their kind
+SMALL_INTS = range(-5, 257)  # CPython has each of these once
+
+
+def predicted_ledger(engine: Engine) -> MemoryLedger:
+    """What the engine's settings say, and the reading taken before its weights were read."""
+    config, embedding = engine.config, engine.loaded.weights.embedding
+    beside = 0 if config.chunked_prefill == "on" else config.max_num_seqs  # a whole prompt beside running decodes
+    return predict_ledger(
+        engine.loaded.spec,
+        dtype_bytes=embedding.dtype.itemsize,
+        kv_pool_bytes=config.kv_memory_mib * MIB,
+        max_num_batched_tokens=config.max_num_batched_tokens + beside,
+        max_num_seqs=config.max_num_seqs,
+        block_size=config.block_size,
+        runtime_bytes=engine.loaded.runtime_bytes if embedding.device.type == "cpu" else None,
+    )
+
+
+def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
+    """`ledger.reconcile`'s JSON of a running engine, with "process_peak_bytes" and, on CUDA, torch's own two sums."""
+    executor, loaded = engine.executor, engine.loaded
+    padding = executor.padding_bytes()
+    measured: dict[str, tuple[int | None, str]] = {
+        "weights": (loaded.weights.num_bytes(), "sum of the tensors held"),
+        "kv_pool": (executor.kv_pool_bytes(), "the cache tensor, written once at the start"),
+        "padding_block": (padding, "the cache tensor's last block"),
+        "activation_peak": (
+            executor.activation_peak_bytes() - padding,
+            "tensors alive together in the largest steps, run at the start",
+        ),
+    }
+    device = device_memory(loaded.weights.embedding.device)
+    if device is not None:
+        measured["context"] = (device.context, "NVML, less what torch's allocator has reserved")
+        whole = device.device_used if device.process is None else device.process
+        found = reconcile(predicted, measured, whole)
+        return {**found, "allocated_bytes": device.allocated, "reserved_bytes": device.reserved}
+    measured |= {
+        "runtime": (loaded.runtime_bytes, "the reading itself: interpreter, libraries, tokenizer"),
+        "history": (history_bytes(engine), "steps and requests kept; it grows with the run, up to a bound"),
+    }
+    if engine.beside_bytes:
+        measured["other_models"] = (engine.beside_bytes, "weights of the comparison's other model")
+    return {**reconcile(predicted, measured, process_rss_bytes()), "process_peak_bytes": process_peak_bytes()}
+
+
+def history_bytes(engine: Engine) -> int:
+    """Bytes of the steps and requests that are kept for the record, from the sizes of a few of each."""
+    steps, requests = engine.trace.steps, engine.sessions.all_requests()
+    logs = [[vars(request.log), request.tokens, request.blocks, request.block_keys] for request in _few(requests)]
+    return _all(_few(steps), len(steps)) + _all(logs, len(requests))
+
+
+def _few(items: Sequence[Any]) -> list[Any]:
+    count = len(items)
+    return [items[place * count // SAMPLE] for place in range(SAMPLE)] if count > SAMPLE else list(items)
+
+
+def _all(sample: Iterable[Any], count: int) -> int:
+    sizes = [_deep_bytes(item) for item in sample]
+    return round(sum(sizes) / len(sizes) * count) if sizes else 0
+
+
+def _deep_bytes(value: Any) -> int:
+    """Size of lists, tuples, dicts and numbers with all they hold; texts are names that many share."""
+    if isinstance(value, str) or value is None or (isinstance(value, int) and value in SMALL_INTS):
+        return 0
+    inner: Iterable[Any] = ()
+    if isinstance(value, dict):
+        inner = value.values()
+    elif isinstance(value, list | tuple):
+        inner = value
+    return sys.getsizeof(value) + sum(map(_deep_bytes, inner))
