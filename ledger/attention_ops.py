@@ -110,10 +110,10 @@ def attention(spec: ModelSpec, layer: LayerSpec, step: Step, *, writes: bool = T
     absorbed form in decode (every head scores the latent itself), and expanded to keys and values in a first prefill.
     """
     heads = -(-spec.num_heads // step.tp)
-    if layer.kind == "mla" and not step.decode and not layer.index_dim:
-        return _expanded_latent(spec, layer, step, heads)
     fields = Fields(spec.config)
-    top = fields.integer("index_topk") if layer.index_dim else None
+    top = _chosen_entries(fields, layer)
+    if layer.kind == "mla" and not step.decode and top is None:
+        return _expanded_latent(spec, layer, step, heads)
     reader = attended if step.decode else attended_in_all
     flops, read, written, terms = 0, 0, 0, []
     for row in layer.rows:
@@ -138,6 +138,16 @@ def attention(spec: ModelSpec, layer: LayerSpec, step: Step, *, writes: bool = T
     how = f"{' + '.join(terms)}; {read:,} B of KV read once, {written:,} B written, {moved:,} B queries and results"
     name = f"attention ({KIND_WORDS[layer.kind].removesuffix('-attention')})"
     return Mixing(name, flops, read + written, moved, how)
+
+
+def _chosen_entries(fields: Fields, layer: LayerSpec) -> int | None:
+    """How many latents or compressed entries an indexer lets a token read; None: all of them.
+
+    A latent layer without index keys in a model that has an indexer takes the choice of the layer before.
+    """
+    if layer.index_dim:
+        return fields.integer("index_topk")
+    return fields.optional_integer("index_topk") if layer.kind == "mla" else None
 
 
 def _multiplied_width(fields: Fields, layer: LayerSpec, row: CacheRow) -> int:

@@ -6,7 +6,7 @@ everything is computed again, so that what levers save together is never the sum
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -137,7 +137,7 @@ LEVERS: dict[str, Lever] = {
     lever.name: lever
     for lever in (
         Lever(
-            "prefix_cache", "share of input tokens whose KV is in the prefix cache: their prefill is skipped",
+            "prefix_cache", "share of input tokens found in the prefix cache: no prefill, KV still counted",
             "a share from 0 to below 1", _traffic(cached_share=lambda _traffic, value: value),
         ),
         Lever(
@@ -227,19 +227,23 @@ def levers(scenario: Scenario, chosen: Mapping[str, Any]) -> dict[str, Any]:
         if LEVERS[name].changes_step and (scenario.deployment is None or scenario.device is None):
             raise InputError(name, values[name], "this lever only with a model on a device")
     base = cost_of(scenario)
-    bound = scenario.bound()
-    efficiency = None
-    if scenario.measured_tokens_per_s is not None and bound is not None and bound.requests_per_s is not None:
-        whole = bound.requests_per_s * scenario.traffic.output_tokens / bound.devices
-        efficiency = scenario.measured_tokens_per_s / whole
+    measured, bound = scenario.measured_tokens_per_s, base["bound"]
+    roof = None if bound is None else bound["output_tokens_per_s_per_device"]
+    efficiency = None if measured is None or roof is None else measured / roof
+    # A measured rate without a bound says nothing about another step.
+    step_unknown = measured is not None and efficiency is None
+
+    def after(changed: Scenario, names: Iterable[str]) -> dict[str, Any]:
+        if step_unknown and any(LEVERS[name].changes_step for name in names):
+            return {**base, **dict.fromkeys(("devices_exact", "cards", "cost", "tokens_per_s_per_device"))}
+        return cost_of(changed, efficiency)
+
     rows, everything = [], scenario
     for name, value in values.items():
-        changed = LEVERS[name].apply(scenario, value)
-        rows.append(
-            {"name": name, "value": value, "what": LEVERS[name].what, **_row(base, cost_of(changed, efficiency))}
-        )
+        found = after(LEVERS[name].apply(scenario, value), [name])
+        rows.append({"name": name, "value": value, "what": LEVERS[name].what, **_row(base, found)})
         everything = LEVERS[name].apply(everything, value)
-    together = _row(base, cost_of(everything, efficiency)) if rows else None
+    together = _row(base, after(everything, values)) if rows else None
     singles = [row["saved_pct"] for row in rows if row["saved_pct"] is not None]
     left = 1.0
     for saved in singles:
@@ -297,8 +301,20 @@ def cost_report(
         "price_label": "assumed" if price_is_assumed else "given",
         "levers": {key: value for key, value in found.items() if key != "base"},
         "how": base["how"],
+        "warnings": _warnings(scenario, found["efficiency"]),
         "provenance": base["provenance"],
     }
+
+
+def _warnings(scenario: Scenario, efficiency: float | None) -> list[str]:
+    found = []
+    if efficiency is not None and efficiency > 1:
+        found.append(
+            f"the measured throughput is {efficiency:.2f} times the bound at the roof: check what was measured"
+        )
+    if scenario.deployment is not None and scenario.deployment.spec.assumed:
+        found.append(scenario.deployment.spec.assumed)
+    return found
 
 
 def _throughput(scenario: Scenario, bound: ServingBound | None, efficiency: float | None) -> tuple[float | None, str]:

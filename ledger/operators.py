@@ -29,7 +29,10 @@ LOGIT_BYTES = 4  # logits are float32
 _LAYER = re.compile(r"\.\d+\.")
 _TABLE = re.compile(r"embed|wte|wpe")
 _NORM = re.compile(PARTS["norms"].pattern)
+# Tensors of two axes that are added or scaled with, not multiplied as matrices.
+_VECTOR = re.compile(r"norm|bias|A_log|position|sinks")
 _HEAD_NORM = {"q_norm": "num_heads", "k_norm": "num_kv_heads"}
+_DELTA_RULE = re.compile(r"linear_attn|forget_gate")
 _ROUTER = re.compile(r"router|\bgate$|shared_expert_gate")
 # Tensor parallelism cuts these along their input and sums the results; all others along their output.
 _SUMMED = re.compile(r"o_proj|out_proj|\bdense$|down_proj|fc_out|fc2|4h_to_h|\bc_proj")
@@ -131,16 +134,19 @@ class StepCosts:
         part = part_of(name)
         held, of = rank_share(name, part, self.spec, self.tp)
         found = _Matrix(_short(name), part, shape, stored, count, held / of)
-        if len(shape) == 3 and shape[1] == 1:
-            self.convolutions.append(found)
-        elif len(shape) == 3 and part == "experts":
-            self.matrices.append(found)
-        elif _NORM.search(name) or len(shape) == 1 or not name.endswith(".weight"):
-            self.vectors.append(found)
-        elif _TABLE.search(name):
+        last = found.name.rsplit(".", 1)[-1]
+        if "conv" in last and len(shape) > 1:
+            self.convolutions.append(replace(found, shape=(shape[0], 1, shape[-1])))
+        elif len(shape) == 2 and _TABLE.search(last) and not _NORM.search(last):
             self.tables.append(replace(found, part="embedding"))
+        elif len(shape) == 1 or _VECTOR.search(last):
+            self.vectors.append(found)
+        elif part == "experts":
+            # DBRX has its experts one below the other along the rows.
+            experts = shape[0] if len(shape) == 3 else Fields(self.spec.config).integer("num_local_experts")
+            self.matrices.append(replace(found, shape=(experts, prod(shape[:-1]) // experts, shape[-1])))
         else:
-            self.matrices.append(found)
+            self.matrices.append(replace(found, shape=(prod(shape[:-1]), shape[-1])))
 
     def operators(
         self, phase: str, batch: int, seq_len: int, *, kv_dtype: str | None = "bf16", kv_group_size: int | None = None
@@ -218,13 +224,14 @@ class StepCosts:
 
     def _mixing(self, step: Step) -> Iterable[Operator]:
         """Attention and recurrent states, identical layers together."""
-        delta = any("linear_attn" in matrix.name for matrix in self.matrices)
+        delta = any(_DELTA_RULE.search(tensor.name) for tensor in (*self.matrices, *self.vectors))
         counted: Counter[Mixing] = Counter()
-        for layer, source in zip(self.spec.layers, sources(self.spec.layers), strict=True):
+        kinds = Counter(zip(self.spec.layers, sources(self.spec.layers), strict=True))
+        for (layer, source), count in kinds.items():
             if source is not None:
-                counted[attention(self.spec, source, step, writes=layer.keeps_kv)] += 1
-            if layer.state_elements:
-                counted[recurrence(layer, step, delta_rule=delta)] += 1
+                counted[attention(self.spec, source, step, writes=layer.keeps_kv)] += count
+            if layer.state_elements or layer.conv_elements:
+                counted[recurrence(layer, step, delta_rule=delta)] += count
         for cost, count in counted.items():
             part = "state" if cost.name == "state scan" else "attention"
             yield Operator(

@@ -6,6 +6,7 @@ launch cost: a bound that no engine beats and that good ones approach. (Williams
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
@@ -81,9 +82,10 @@ def attention_intensity(
     2 x heads x (latent + rank) / (2 x latent).
     """
     step = Step(True, 1, positive("seq_len", seq_len), 1, element_format(kv_dtype, kv_group_size), 2)
-    found = [attention(spec, layer, step, writes=False) for layer in sources(spec.layers) if layer is not None]
-    moved = sum(mixing.kv_bytes for mixing in found)
-    return sum(mixing.flops for mixing in found) / moved if moved else None
+    kinds = Counter(layer for layer in sources(spec.layers) if layer is not None)
+    found = [(attention(spec, layer, step, writes=False), count) for layer, count in kinds.items()]
+    moved = sum(mixing.kv_bytes * count for mixing, count in found)
+    return sum(mixing.flops * count for mixing, count in found) / moved if moved else None
 
 
 def roofline_report(

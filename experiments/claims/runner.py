@@ -8,7 +8,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.claims import arithmetic, batching, formats, idle_slots, latency_parts, paging, prefix_reuse
+from experiments.claims import (
+    arithmetic,
+    batching,
+    bounds,
+    formats,
+    idle_slots,
+    latency_parts,
+    monthly,
+    paging,
+    prefix_reuse,
+)
 from experiments.claims.catalogue import get_claim
 from experiments.claims.comparison import Compare
 from experiments.store import Store
@@ -18,8 +28,10 @@ CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
     "C04": arithmetic.thirteen_billion,
     "C05": formats.kv_formats,
     "C27": formats.weight_formats,
+    "C34": monthly.month_of_a_7b_model,
     "C45": arithmetic.seven_billion,
 }
+CHECKED_BY_STEPS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"C02": bounds.check}
 CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str, Any]]] = {
     "C08": idle_slots.static_waits,
     "C09": idle_slots.dynamic_starts_early,
@@ -56,6 +68,8 @@ def run_claim(
     found: dict[str, Any]
     if claim.id in CHECKED_BY_FORMULA:
         found = CHECKED_BY_FORMULA[claim.id]()
+    elif claim.id in CHECKED_BY_STEPS:
+        found = CHECKED_BY_STEPS[claim.id](options or {})
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)

@@ -96,6 +96,8 @@ def cost(
     )
     if price is None:
         note("a device-hour is assumed to cost 1; --price-per-device-hour sets it")
+    for warning in report["warnings"]:
+        note(f"warning: {warning}")
     if as_json:
         print_json(report)
     else:

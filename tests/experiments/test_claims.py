@@ -9,7 +9,7 @@ from experiments import loadgen
 from experiments.claims import get_claim, idle_slots, latency_parts, load_claims, paging, prefix_reuse, run_claim
 from experiments.claims.batching import judge
 from experiments.claims.catalogue import KINDS
-from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_FORMULA
+from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_FORMULA, CHECKED_BY_STEPS
 from experiments.compare import run_comparison
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
@@ -27,7 +27,7 @@ def test_every_claim_is_complete_and_the_ids_are_c01_to_c50():
 
 
 def test_a_claim_is_open_exactly_when_no_check_exists():
-    runnable = {*CHECKED_BY_FORMULA, *CHECKED_BY_COMPARISON}
+    runnable = {*CHECKED_BY_FORMULA, *CHECKED_BY_STEPS, *CHECKED_BY_COMPARISON}
     assert {claim.id for claim in load_claims() if claim.state == "checkable"} == runnable
 
 

@@ -74,7 +74,7 @@ def test_h100_holds_what_its_driver_reports_and_not_80_gb() -> None:
 
 
 def test_a_nominal_memory_says_so() -> None:
-    assert (catalogue()["a30"].memory_bytes, catalogue()["a30"].memory_source) == (24 * GIB, "nominal")
+    assert (catalogue()["mi325x"].memory_bytes, catalogue()["mi325x"].memory_source) == (256 * GIB, "nominal")
 
 
 def test_a_link_is_one_direction() -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from ledger.attention_ops import attended, attended_in_all
 from ledger.errors import InputError
 from ledger.model_spec import ModelSpec, load_model_spec
 from ledger.operators import Operator, experts_touched, operators
+from ledger.tensors import TABLES
 from ledger.weights import active_parameter_count, parameter_shapes
 
 LLAMA = {
@@ -69,21 +71,38 @@ def test_a_decode_step_is_two_operations_a_parameter_and_token(batch: int) -> No
     assert total(found, "weight_bytes", linear=True) == 2 * LINEAR_8B  # read once, whatever the batch
 
 
+def read_once(spec: ModelSpec) -> float:
+    """Parameters that a decode step of one token reads, with all rows of the tables of which it reads one."""
+    found, shapes = operators(spec, "decode", 1, 16), parameter_shapes(spec)
+    gathers = [item for item in found if "row read" in item.how]
+    read = total(found, "weight_bytes") - sum(item.weight_bytes for item in gathers)
+    tables = {
+        name: prod(shape) for name, shape in shapes.items() if any(f"{item.name}.weight" in name for item in gathers)
+    }
+    if spec.tie_embeddings:  # read in full as the head
+        del tables[max(tables, key=lambda name: shapes[name][0] * (not re.search("position|wpe|per_layer", name)))]
+    return read / 2 + sum(tables.values())
+
+
 def test_every_active_parameter_is_read_once_by_a_decode_step(shared_dir: Path) -> None:
     for spec in every_config(shared_dir):
-        found = operators(spec, "decode", 1, 16)
-        read = total(found, "weight_bytes") - sum(item.weight_bytes for item in found if "row read" in item.how)
-        shapes = parameter_shapes(spec)
-        # Of a table one row is read; a tied one is read in full as the head.
-        names = {item.name.split(" (")[0] for item in found if "row read" in item.how}
-        tables = {name: prod(shape) for name, shape in shapes.items() if any(f"{t}.weight" in name for t in names)}
-        if spec.tie_embeddings:
-            tables = {name: size for name, size in tables.items() if not _is_token_table(name)}
-        assert read / 2 + sum(tables.values()) == pytest.approx(active_parameter_count(spec), rel=1e-9), spec.name
+        assert read_once(spec) == pytest.approx(active_parameter_count(spec), rel=1e-9), spec.name
 
 
-def _is_token_table(name: str) -> bool:
-    return name.endswith(("embed_tokens.weight", "wte.weight", "embed_in.weight", "word_embeddings.weight"))
+def test_every_family_reads_its_active_parameters_once() -> None:
+    families = pytest.importorskip("tests.ledger.test_against_transformers")
+    compared = 0
+    for name in sorted(
+        set(TABLES) - {"dbrx", "jetmoe"}
+    ):  # their experts are not one tensor a layer, first axis experts
+        fields = families.HYBRID_CONFIGS.get(name) or families.tiny(name, **families.LATENT, qk_head_dim=24)
+        spec = ModelSpec.from_config(fields)
+        assert read_once(spec) == pytest.approx(active_parameter_count(spec), rel=1e-9), name
+        for phase in ("decode", "prefill"):
+            whole, rank = (total(operators(spec, phase, 2, 40, tp=tp), "flops") for tp in (1, 2))
+            assert 0 < rank < whole, name
+        compared += 1
+    assert compared >= 40
 
 
 def test_operations_agree_with_torch_on_a_tiny_model() -> None:
@@ -180,12 +199,32 @@ def test_latent_attention_is_absorbed_in_decode_and_expanded_in_prefill(shared_d
     assert total(prefill, "kv_bytes") == 70_272 * 1000
 
 
+def test_an_indexer_reads_every_key_and_only_the_chosen_latents(shared_dir: Path) -> None:
+    plain = json.loads((shared_dir / "data" / "configs" / "DeepSeek-V3.json").read_text())
+    indexed = {**plain, "model_type": "deepseek_v32", "index_topk": 2048, "index_n_heads": 64, "index_head_dim": 128}
+    found = operators(ModelSpec.from_config(indexed), "decode", 1, 100_000)
+    mixing = [item for item in found if item.part == "attention" and not item.linear]
+    a_layer = 2 * 128 * (576 + 512) * 2048 + 2 * 64 * 128 * 100_000
+    assert sum(item.flops for item in mixing) == 61 * a_layer
+    written = 2 * (576 + 128)
+    assert sum(item.kv_bytes for item in mixing) == 61 * (2 * 576 * 2048 + 2 * 128 * 100_000 + written)
+
+
 def test_a_recurrent_state_costs_the_same_at_any_length(shared_dir: Path) -> None:
     for name in ("Jamba-v0.1", "Qwen3.5-27B", "Nemotron-3-Nano-30B-A3B"):
         spec = config(shared_dir, name)
         short, long = (operators(spec, "decode", 3, length) for length in (100, 10_000))
         assert total(short, "kv_bytes", part="state") == total(long, "kv_bytes", part="state") > 0
         assert total(short, "flops", part="state") == total(long, "flops", part="state")
+
+
+@pytest.mark.parametrize(("name", "operations"), [("Jamba-v0.1", 5), ("Qwen3.5-27B", 7)])
+def test_a_scan_is_a_few_operations_an_element_of_state(name: str, operations: int, shared_dir: Path) -> None:
+    spec = config(shared_dir, name)
+    elements = sum(layer.state_elements for layer in spec.layers)
+    for phase, tokens in (("decode", 3), ("prefill", 3 * 50)):
+        scan = next(item for item in operators(spec, phase, 3, 50) if item.name == "state scan")
+        assert scan.flops == operations * elements * tokens
 
 
 def test_a_layer_that_shares_a_cache_reads_it_and_writes_nothing(shared_dir: Path) -> None:

@@ -117,6 +117,20 @@ def test_a_measured_throughput_replaces_the_bound_and_levers_keep_its_share() ->
     assert row["provenance"] == "estimated" and row["saved_pct"] == pytest.approx(bound["saved_pct"])
 
 
+def test_a_measured_rate_above_the_roof_is_doubted() -> None:
+    assert cost_report(replace(SCENARIO, measured_tokens_per_s=1000.0))["warnings"] == []
+    assert "times the bound" in cost_report(replace(SCENARIO, measured_tokens_per_s=1e6))["warnings"][0]
+
+
+def test_a_measured_rate_without_a_bound_says_nothing_about_another_step() -> None:
+    large = Deployment(ModelSpec.from_config({**LLAMA, "num_hidden_layers": 400}))
+    found = levers(
+        replace(SCENARIO, deployment=large, measured_tokens_per_s=100.0), {"kv_dtype": "int8", "answer_cache": 0.5}
+    )
+    assert [row["saved_pct"] for row in found["each"]] == [None, pytest.approx(50)]
+    assert found["together"]["saved_pct"] is None and found["base"]["cards"] is not None
+
+
 def test_without_a_model_only_levers_that_need_none_are_there() -> None:
     plain = Scenario(TRAFFIC, measured_tokens_per_s=1000.0)
     assert levers(plain, {"answer_cache": 0.5})["each"][0]["saved_pct"] == pytest.approx(50)

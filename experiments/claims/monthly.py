@@ -1,0 +1,64 @@
+"""C34: what a request costs, and a month of a 7B model at 10 requests/s with 500 output tokens each."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from experiments.claims.comparison import FAILS, HOLDS
+from ledger.capacity import Deployment
+from ledger.cost import Scenario, cost_report
+from ledger.hardware import accelerator
+from ledger.model_spec import load_model_spec
+from ledger.serving import Traffic
+
+MODEL = "mistral-7b"
+CARD = "l4"
+# The statement gives the rate and the output; the rest is assumed here and said in the evidence.
+INPUT_TOKENS = 500
+TPOT_SLO_S = 0.1
+# One cut of each kind the statement's source names: fewer tokens, fewer device-hours, more at once.
+CUTS = {"prefix_cache": 0.5, "weights": "w8a8", "kv_dtype": "int8"}
+
+
+def month_of_a_7b_model() -> dict[str, Any]:
+    """Tokens a month, cards at an objective and a utilisation ceiling, a request's cost, and three cuts."""
+    traffic, deployment = Traffic(10, INPUT_TOKENS, 500), Deployment(load_model_spec(MODEL))
+    scenario = Scenario(traffic, deployment, accelerator(CARD), tpot_slo_s=TPOT_SLO_S)
+    report = cost_report(scenario, CUTS)
+    month, bound = report["month"], report["throughput"]["bound"]
+    price = f"price of a device-hour {scenario.price_per_device_hour:g}, {report['price_label']}"
+    evidence = [
+        _row("output tokens a second", month["output_tokens_per_s"], "tokens/s", "10 x 500 = 5,000"),
+        _row("output tokens a month", month["output_tokens"], "tokens", "5,000 x 86,400 s x 30 = 12,960,000,000"),
+        _row(
+            "output tokens/s of a card at the roof", bound["output_tokens_per_s_per_device"], "tokens/s", bound["how"]
+        ),
+        _row("cards", report["cards"], "cards", report["how"]),
+        _row("cost of a month", report["month"]["cost"], "price units", f"{report['how']}; {price}"),
+        _row("cost of a request", report["request"]["total"], "price units", f"{report['request']['how']}; {price}"),
+    ]
+    cuts = [*report["levers"]["each"], report["levers"]["together"] | {"name": "all three", "value": ""}]
+    evidence += [
+        _row(f"{row['name']} {row['value']}".strip(), round(row["saved_pct"], 1), "% of device time saved", row["how"])
+        for row in cuts
+    ]
+    right = month["output_tokens_per_s"] == 5_000 and month["output_tokens"] == 12.96e9
+    saved = ", ".join(f"{row['name']} {row['saved_pct']:.0f} %" for row in cuts)
+    reason = (
+        f"5,000 output tokens/s, 12.96 billion in 30 days; {MODEL} on {_assumed(scenario)} takes"
+        f" {report['cards']} cards at the roof, which no engine reaches, so it takes more; cuts: {saved},"
+        " which do not add up"
+    )
+    return {"verdict": HOLDS if right else FAILS, "reason": reason, "evidence": evidence}
+
+
+def _assumed(scenario: Scenario) -> str:
+    """Card and assumptions in words."""
+    label = "" if scenario.device is None else scenario.device.label
+    return (
+        f"{label} with prompts of {INPUT_TOKENS} tokens, {TPOT_SLO_S:g} s a token and {scenario.utilisation:.0%} busy"
+    )
+
+
+def _row(name: str, value: float, unit: str, formula: str) -> dict[str, Any]:
+    return {"name": name, "value": value, "unit": unit, "formula": formula, "provenance": "computed"}
