@@ -48,7 +48,8 @@ def finish(layers: Sequence[alt.Chart], mode: str, height: float) -> alt.LayerCh
     """
     autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
     # All at once: Altair copies the whole chart at every further call.
-    return alt.layer(*layers, height=height, autosize=autosize, config=alt.Config(**chart_config(mode)))
+    config = alt.Config(**chart_config(mode))
+    return alt.LayerChart(layer=list(layers), height=height, autosize=autosize, config=config)
 
 
 def arm_colour(mode: str, is_candidate: bool, kind: str = "") -> str:

@@ -81,7 +81,7 @@ def test_a_page_has_its_question_and_sections_in_both_languages(
 def test_every_name_that_the_figures_bring_has_a_text() -> None:
     names = [f"part.{part}" for part in PARTS] + [f"kind.{kind}" for kind in KIND_WORDS]
     names += [f"engine.{engine}" for engine in ENGINES]
-    accounts = {"weights", "kv_cache", "state", "activations"}
+    accounts = {"weights", "vision_weights", "kv_cache", "state", "activations"}
     accounts |= {buffer.name for engine in ENGINES for buffer in other_buffers(engine, 2, "cuda")}
     names += [f"ledger.account_{account}" for account in accounts]
     assert [name for name in names if name not in catalogue("en")] == []
