@@ -218,7 +218,8 @@ def _slope_names(
 def time_share_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[str, str]) -> alt.LayerChart:
     """A bar an operator, the longest first: its time in one step, and its share of it.
 
-    A row: name, phase, time_s, share, bound, and is_rest for the row that sums up others. Words: operator, phase, duration, time_share, bound, prefill, decode.
+    A row: name, phase, time_s, share, bound, and is_rest for the row that sums up others. Words: operator, phase,
+    duration, time_share, bound, prefill, decode.
     """
     t = TOKENS[mode]
     ordered = sorted(rows, key=lambda row: (row.get("is_rest", False), -row["time_s"]))
