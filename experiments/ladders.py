@@ -22,7 +22,7 @@ def concurrencies_around(concurrency: int, most: int | None) -> tuple[int, ...]:
     rungs = [rung for rung in every if rung <= top]
     if len(rungs) > MOST_ROWS:
         rungs = [rung for rung in rungs if rung & (rung - 1) == 0]
-    return _window(rungs, concurrency, MOST_ROWS, lead=MOST_ROWS)
+    return _window(rungs, concurrency, MOST_ROWS, lead=MOST_ROWS - 3)
 
 
 def _window(rungs: Sequence[int], chosen: int, most: int, lead: int) -> tuple[int, ...]:

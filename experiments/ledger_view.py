@@ -16,7 +16,8 @@ from ledger.memory import MemoryLedger
 from ledger.weight_formats import format_name, weight_format
 
 COMPARED = ("bf16", "int8", "int4")
-SHOWN_ACCOUNTS = ("weights", "kv_cache", "state", "activations")
+# account -> its part of the bar; every other account is part of "other"
+BAR_OF = {"vision_weights": "weights"} | {name: name for name in ("weights", "kv_cache", "state", "activations")}
 REMEDY_TP = (2, 4, 8, 16)
 REMEDY_WEIGHTS = ("fp8", "w4a16")
 
@@ -64,10 +65,10 @@ class Precision:
 
     @property
     def segments(self) -> list[dict[str, Any]]:
-        """[{account, bytes}] as the bar has it: what is none of SHOWN_ACCOUNTS is one account, other."""
+        """[{account, bytes}] as the bar has it: what is not in BAR_OF is one account, other."""
         sizes: Counter[str] = Counter()
         for account in self.ledger.accounts:
-            sizes[account.name if account.name in SHOWN_ACCOUNTS else "other"] += account.bytes
+            sizes[BAR_OF.get(account.name, "other")] += account.bytes
         return [{"account": name, "bytes": size} for name, size in sizes.items()]
 
 

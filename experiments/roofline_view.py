@@ -12,7 +12,7 @@ from ledger.operators import Operator, StepCosts
 from ledger.roofline import roofline_report
 
 PHASES = ("prefill", "decode")
-BATCHES = tuple(2**power for power in range(13))
+FEWEST_DOUBLINGS, MOST_DOUBLINGS = 12, 16  # the batch axis ends at 4,096, or further out where the crossover lies
 MOST_BARS = 12
 
 
@@ -61,7 +61,7 @@ def roofline_view(spec: ModelSpec, card: Accelerator, phases: Sequence[str], set
         reports=made,
         points=points,
         roofs=roofs,
-        lines=_lines(spec, setting),
+        lines=_lines(spec, setting, first["crossover_batch"]),
         ridge=busiest["ridge"] if busiest else roofs[0]["ridge"],
         crossover_batch=first["crossover_batch"],
         crossover_how=first["crossover_how"],
@@ -108,11 +108,12 @@ def _roofs(points: list[dict[str, Any]], card: Accelerator) -> list[dict[str, An
     ]
 
 
-def _lines(spec: ModelSpec, setting: StepSetting) -> list[dict[str, Any]]:
+def _lines(spec: ModelSpec, setting: StepSetting, crossover: int | None) -> list[dict[str, Any]]:
     """Operations a byte of decode's linear layers and of its attention, over the batch."""
     points: dict[str, list[dict[str, Any]]] = {"linear": [], "attention": []}
     costs = StepCosts(spec, setting.weights, setting.tp)
-    for batch in BATCHES:
+    doublings = max(FEWEST_DOUBLINGS, min(MOST_DOUBLINGS, (crossover or 1).bit_length()))
+    for batch in (2**power for power in range(doublings + 1)):
         found = costs.operators("decode", batch, setting.seq_len, kv_dtype=setting.kv_dtype)
         for kind, line in points.items():
             own = [operator for operator in found if kind_of(operator) == kind]
@@ -136,6 +137,7 @@ def bars_of(points: Sequence[dict[str, Any]], phase: str) -> list[dict[str, Any]
             "share": share,
             "bound": "",
             "count": len(rest),
+            "is_rest": True,
         }
         return [*shown, more]
     return own

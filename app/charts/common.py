@@ -46,8 +46,10 @@ def finish(layers: Sequence[alt.Chart], mode: str, height: float) -> alt.LayerCh
 
     The width includes axes, legend and padding; the height does not, so that a y scale in pixels stays true.
     """
-    chart = alt.layer(*layers).properties(height=height, autosize=alt.AutoSizeParams(type="fit-x", contains="padding"))
-    return chart.configure(**chart_config(mode))
+    autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
+    # All at once: Altair copies the whole chart at every further call.
+    config = alt.Config(**chart_config(mode))
+    return alt.LayerChart(layer=list(layers), height=height, autosize=autosize, config=config)
 
 
 def arm_colour(mode: str, is_candidate: bool, kind: str = "") -> str:
@@ -175,8 +177,12 @@ def label(
 ) -> alt.Chart:
     """Text at pixel row `y`: each row has `text` and `y`, and `colour` unless one is given for all."""
     options: dict[str, Any] = {"baseline": "middle", "tooltip": None, **mark}
-    encodings: dict[str, Any] = {"y": px("y", height), "x": x, "text": alt.Text("text:N")}
-    encodings["color"] = alt.value(colour) if colour else alt.Color("colour:N", scale=None)
+    encodings: dict[str, Any] = {
+        "y": px("y", height),
+        "x": alt.XValue(x["value"]) if isinstance(x, dict) else x,
+        "text": alt.Text("text:N"),
+    }
+    encodings["color"] = alt.ColorValue(colour) if colour else alt.Color("colour:N", scale=None)
     return alt.Chart(data(text_rows)).mark_text(**options).encode(**encodings)
 
 

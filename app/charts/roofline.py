@@ -61,7 +61,7 @@ def roofline_chart(
         *_roofs(roofs, low, high, floor, t, x, y),
         _ring(shown, chosen, t, x, y),
         _points(shown, t, x, y, words),
-        _slope_names(shown, t, x, y, words),
+        *_slope_names(shown, t, x, y, words),
     ]
     return finish(layers, mode, ROOF_HEIGHT)
 
@@ -126,7 +126,7 @@ def _roofs(
 
 def _text(rows: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, colour: str, **mark: Any) -> alt.Chart:
     chart = alt.Chart(data(rows)).mark_text(baseline="middle", tooltip=None, **mark)
-    return chart.encode(x=x, y=y, text=alt.Text("text:N"), color=alt.value(colour))
+    return chart.encode(x=x, y=y, text=alt.Text("text:N"), color=alt.ColorValue(colour))
 
 
 def _size(point: Mapping[str, Any]) -> float:
@@ -193,30 +193,36 @@ def _points(
 
 def _slope_names(
     points: Sequence[Mapping[str, Any]], t: Mapping[str, str], x: alt.X, y: alt.Y, words: Mapping[str, str]
-) -> alt.Chart:
-    """What kind the longest operator of each kind and phase is, up and left of it, where it lies on the slope.
-
-    Every mark by its name would not fit, nor would names between the roofs.
+) -> list[alt.Chart]:
+    """What kind the longest operator of each kind and phase is, where it lies on the slope: linear layers above it,
+    attention below, so that the two never meet. Every mark by its name would not fit, nor would names between roofs.
     """
-    longest: dict[tuple[str, str], Mapping[str, Any]] = {}
-    for point in sorted(points, key=lambda one: one["share"]):
-        if point["kind"] != "other":
-            longest[point["phase"], point["kind"]] = point
-    rows = [
-        {"x": one["intensity"], "y": one["attained_flops_per_s"] / TERA, "text": words[KINDS[one["kind"]][1]]}
-        for one in longest.values()
-        if one["intensity"] < 0.8 * one["ridge"]
-    ]
-    return _text(rows, x, y, t["text"], align="right", dx=-12, dy=-9, fontSize=12)
+    layers = []
+    for kind, place in (
+        ("linear", {"align": "right", "dx": -12, "dy": -9}),
+        ("attention", {"align": "left", "dx": 13, "dy": 8}),
+    ):
+        longest: dict[str, Mapping[str, Any]] = {}
+        for point in sorted(points, key=lambda one: one["share"]):
+            if point["kind"] == kind:
+                longest[point["phase"]] = point
+        rows = [
+            {"x": one["intensity"], "y": one["attained_flops_per_s"] / TERA, "text": words[KINDS[kind][1]]}
+            for one in longest.values()
+            if one["intensity"] < 0.8 * one["ridge"]
+        ]
+        layers.append(_text(rows, x, y, t["text"], fontSize=12, **place))
+    return layers
 
 
 def time_share_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[str, str]) -> alt.LayerChart:
     """A bar an operator, the longest first: its time in one step, and its share of it.
 
-    A row: name, phase, time_s, share, bound. Words: operator, phase, duration, time_share, bound, prefill, decode.
+    A row: name, phase, time_s, share, bound, and is_rest for the row that sums up others. Words: operator, phase,
+    duration, time_share, bound, prefill, decode.
     """
     t = TOKENS[mode]
-    ordered = sorted(rows, key=lambda row: -row["time_s"])
+    ordered = sorted(rows, key=lambda row: (row.get("is_rest", False), -row["time_s"]))
     height = float(BAR_ROW * max(1, len(ordered)) + 4)
     scale, unit = time_unit(max([row["time_s"] for row in ordered], default=0.0))
     longest = max([1e-12, *(row["time_s"] * scale for row in ordered)])

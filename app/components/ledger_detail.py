@@ -189,26 +189,33 @@ def weights(view: LedgerView) -> None:
             st.caption(t("ledger.active", **active, gib=gib(report["active_bytes"])))
 
 
+LAYER_COLUMNS = {
+    "layer": "layer",
+    "kind": "kind",
+    "kv_heads": "kv_heads",
+    "k_head_dim": "k_dim",
+    "v_head_dim": "v_dim",
+    "latent_dim": "latent",
+    "window": "window",
+    "bytes_per_token": "token_bytes",
+    "tokens_kept": "tokens_kept",
+    "bytes_per_sequence": "sequence_bytes",
+    "state_bytes_per_sequence": "state_bytes",
+}
+"""Field of a layer's record -> the text that names its column."""
+
+
 def layers_table(rows: Sequence[dict[str, Any]]) -> None:
-    """One record a layer, as the arithmetic has it."""
+    """One record a layer, as the arithmetic has it; what a layer does not have stays empty."""
     with st.expander(t("ledger.layers_title", count=len(rows))):
-        st.dataframe(pd.DataFrame([_layer(row) for row in rows]), hide_index=True)
-
-
-def _layer(row: dict[str, Any]) -> dict[str, Any]:
-    return {
-        t("ledger.layer"): row["layer"],
-        t("ledger.kind"): t(f"kind.{row['kind']}"),
-        t("ledger.kv_heads"): row["kv_heads"] or None,
-        t("ledger.k_dim"): row["k_head_dim"] or None,
-        t("ledger.v_dim"): row["v_head_dim"] or None,
-        t("ledger.latent"): row["latent_dim"] or None,
-        t("ledger.window"): row["window"],
-        t("ledger.token_bytes"): row["bytes_per_token"],
-        t("ledger.tokens_kept"): row["tokens_kept"],
-        t("ledger.sequence_bytes"): row["bytes_per_sequence"],
-        t("ledger.state_bytes"): row["state_bytes_per_sequence"] or None,
-    }
+        kinds = {kind: t(f"kind.{kind}") for kind in {row["kind"] for row in rows}}
+        names = {field: t(f"ledger.{text}") for field, text in LAYER_COLUMNS.items()}
+        shown = [{**row, "kind": kinds[row["kind"]]} for row in rows]
+        table = [
+            {name: row[field] if field == "layer" else row[field] or None for field, name in names.items()}
+            for row in shown
+        ]
+        st.dataframe(pd.DataFrame(table), hide_index=True)
 
 
 def export(view: LedgerView, command: str) -> None:

@@ -125,12 +125,15 @@ def _columns(sizes: Mapping[str, int | None]) -> dict[str, Any]:
 def surface(d: Deployment, view: LedgerView, found: Surface) -> None:
     """Context x concurrency, in the chosen precision, with the reach of all."""
     names = {item["kv_dtype"]: item["kv_dtype"].upper() for item in found.frontiers}
+    length, count, size, which = (
+        t(key) for key in ("calc.seq_len", "ledger.concurrency", "ledger.kv_gib", "ledger.fits_with")
+    )
     rows = [
         {
-            t("calc.seq_len"): cell["seq_len"],
-            t("ledger.concurrency"): cell["concurrency"],
-            t("ledger.kv_gib"): round(cell["kv_bytes"] / GIB, 4),
-            t("ledger.fits_with"): names.get(cell["with"], MISSING),
+            length: cell["seq_len"],
+            count: cell["concurrency"],
+            size: round(cell["kv_bytes"] / GIB, 4),
+            which: names.get(cell["with"], MISSING),
         }
         for cell in found.cells
     ]

@@ -53,7 +53,7 @@ def _inputs() -> tuple[ModelSource, str, tuple[str, ...], StepSetting] | None:
         phase = segments(PAGE, "phase", t("roofline.phase"), (BOTH, *PHASES), BOTH, _phase_label)
     first, second, third, fourth, fifth = st.columns([1.5, 1.5, 1, 1, 0.7])
     with first:
-        batch = sequences(PAGE, "batch", t("roofline.batch"))
+        batch = sequences(PAGE, "batch", t("roofline.batch"), 8)
     with second:
         seq_len = context(PAGE)
     with third:

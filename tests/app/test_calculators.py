@@ -81,7 +81,7 @@ def test_a_page_has_its_question_and_sections_in_both_languages(
 def test_every_name_that_the_figures_bring_has_a_text() -> None:
     names = [f"part.{part}" for part in PARTS] + [f"kind.{kind}" for kind in KIND_WORDS]
     names += [f"engine.{engine}" for engine in ENGINES]
-    accounts = {"weights", "kv_cache", "state", "activations"}
+    accounts = {"weights", "vision_weights", "kv_cache", "state", "activations"}
     accounts |= {buffer.name for engine in ENGINES for buffer in other_buffers(engine, 2, "cuda")}
     names += [f"ledger.account_{account}" for account in accounts]
     assert [name for name in names if name not in catalogue("en")] == []
@@ -232,7 +232,8 @@ def test_an_unknown_architecture_can_be_taken_as_plain_attention_and_that_is_sai
     app = pasted("ledger", unknown)
     app.checkbox[0].check().run()
     assert not app.exception and not app.error
-    assert app.warning and translate("en", "ledger.kv_only") in texts(app)
+    assert any("treated as full attention, as asked" in item.value for item in app.warning)
+    assert "--plain-attention" in app.code[0].value
 
 
 def test_a_config_too_long_for_a_link_is_said_and_offered_as_a_file(home: Path) -> None:
@@ -281,7 +282,7 @@ def test_one_phase_alone_can_be_asked_for(home: Path) -> None:
 def test_a_format_that_the_card_has_no_rate_for_is_said(home: Path) -> None:
     """A T4 has neither FP8 nor BF16: what stands in is named."""
     app = shown("roofline", gpu="t4", weights="fp8", phase="decode")
-    assert not app.error and any("no fp8 rate on this accelerator" in item.value for item in app.warning)
+    assert not app.error and any(item.value.startswith("fp8") and "fp16 rate" in item.value for item in app.warning)
 
 
 def test_pipeline_stages_beyond_the_layers_are_refused_in_one_line(home: Path) -> None:
