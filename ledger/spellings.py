@@ -107,3 +107,11 @@ def value_head_dim(fields: Fields) -> Mapping[str, object]:
         **fields.values,
         "v_head_dim": given or fields.integer("hidden_size") // fields.integer("num_attention_heads"),
     }
+
+
+def chosen_blocks(fields: Fields) -> Mapping[str, object]:
+    """MiniMax-M3: its indexer chooses blocks of tokens; `index_topk` is how many tokens that makes."""
+    section = fields.section("sparse_attention_config") or Fields({})
+    blocks = section.integer("sparse_topk_blocks", default=fields.integer("index_topk_blocks", default=16))
+    size = section.integer("sparse_block_size", default=fields.integer("index_block_size", default=128))
+    return {**fields.values, "index_topk": blocks * size}
