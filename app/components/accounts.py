@@ -34,7 +34,8 @@ def accounts_section(memories: Mapping[str, Mapping[str, Any]], key: str) -> Non
 
 def accounts_table(rows: list[AccountRow]) -> None:
     """account, predicted, measured, difference in MiB, and how each comes about."""
-    st.dataframe(pd.DataFrame([_shown(row) for row in rows]), hide_index=True, width="stretch")
+    columns = {t("accounts.account"): st.column_config.Column(width="medium")}
+    st.dataframe(pd.DataFrame([_shown(row) for row in rows]), hide_index=True, column_config=columns)
 
 
 def _name(row: AccountRow) -> str:

@@ -159,7 +159,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'result.account_{account.name}')}: {escape(account.how)}")
+        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(account.how)}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,
