@@ -75,7 +75,7 @@ def _config(page: str) -> ModelSource | None:
     with left:
         pasted = st.text_area(t("model.paste"), key=key, height=BOX_HEIGHT, placeholder=t("model.paste_hint"))
     with right:
-        file = st.file_uploader(t("model.upload"), type=["json"], key=key_of(page, "config_file"))
+        file = st.file_uploader(t("model.upload"), type=["json"], max_upload_size=4, key=key_of(page, "config_file"))
         plain = switch(page, "plain", t("model.plain"), help=t("model.plain_help"))
     text = pasted if file is None else file.getvalue().decode("utf-8", "replace")
     if not text.strip():
