@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -76,4 +77,28 @@ def print_outcome(result: dict[str, Any]) -> None:
     if result.get("trap"):
         print(f"trap: {result['trap']}")
     for item in result.get("evidence", []):
-        print("  " + ", ".join(f"{key} {value}" for key, value in item.items()))
+        print("\n".join(_evidence(item)))
+
+
+def _evidence(item: Mapping[str, Any]) -> list[str]:
+    """A figure as its name, value and label, with the formula below; evidence of another form as its fields."""
+    if not {"name", "value", "unit", "provenance"} <= item.keys():
+        return ["  " + ", ".join(f"{key} {value}" for key, value in item.items())]
+    value, unit = item["value"], item["unit"]
+    text = (
+        "not measured"
+        if value is None
+        else f"{value:,}"
+        if isinstance(value, int)
+        else f"{value:,.0f}"
+        if value >= 1e4
+        else f"{value:.4g}"
+    )
+    if unit == "B" and value is not None:
+        text = f"{text} B ({value / 1e9:,.2f} GB, {value / 2**30:,.2f} GiB)"
+    elif value is not None:
+        text = f"{text} {unit}"
+    shown = {"name", "value", "unit", "provenance", "formula"}
+    rest = [f"{key} {more}" for key, more in item.items() if key not in shown]
+    lines = [f"  {', '.join([str(item['name']), *rest])}: {text} ({item['provenance']})"]
+    return [*lines, f"      {item['formula']}"] if item.get("formula") else lines

@@ -74,7 +74,8 @@ def one_object(text: str) -> Any:
         ("generate --prompt hi --temperature nan", "--temperature"),
         ("generate --prompt hi --set model=/nowhere", "model"),
         ("generate", "--prompt"),
-        ("kv", "--seq-len"),
+        ("kv", "CONFIG"),
+        ("kv embedded", "--seq-len"),
         ("kv --seq-len 8", "CONFIG"),
         ("kv --seq-len x embedded", "--seq-len"),
         ("kv --seq-len 0 embedded", "seq_len"),
@@ -307,3 +308,9 @@ def test_help_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["--help"]) == 0
     assert run(["compare", "--help"]) == 0
     assert "--vary" in capsys.readouterr().out
+
+
+def test_a_claims_figures_are_readable_lines_with_both_units(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["claims", "run", "C45"]) == 0
+    out = capsys.readouterr().out
+    assert "KV cache, 8 KV heads, fp16, sequences 1: 17,179,869,184 B (17.18 GB, 16.00 GiB) (computed)\n" in out
