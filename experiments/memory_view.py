@@ -12,6 +12,7 @@ from ledger.errors import InputError
 from ledger.kv_cache import formula, kv_bytes_per_token_all_layers
 from ledger.memory import Account, predict_ledger
 from ledger.model_spec import ModelSpec, load_model_spec
+from ledger.reconcile import UNEXPLAINED
 
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
@@ -76,6 +77,44 @@ def _with_prediction(
         kv_tokens=used // per_token if per_token else 0,
         kv_used_bytes=used,
     )
+
+
+@dataclass(frozen=True)
+class AccountRow:
+    """One line of predicted against measured, bytes; None where a side has no figure. `total` closes the table."""
+
+    name: str
+    predicted_bytes: int | None
+    measured_bytes: int | None
+    how: str = ""
+
+    @property
+    def difference_bytes(self) -> int | None:
+        """Measured less predicted."""
+        if self.predicted_bytes is None or self.measured_bytes is None:
+            return None
+        return self.measured_bytes - self.predicted_bytes
+
+
+def account_rows(memory: Mapping[str, Any]) -> list[AccountRow]:
+    """Predicted against measured of a run's `memory` or a snapshot's `ledger`; empty for a run older than that.
+
+    The accounts in the ledger's order, then "unexplained" (the whole less every measured account), then "total".
+    """
+    accounts = memory.get("accounts")
+    if not accounts:
+        return []
+    rows = [
+        AccountRow(
+            name,
+            found["predicted_bytes"],
+            found["measured_bytes"],
+            "; ".join(filter(None, (found["how"], found["measured_how"]))),
+        )
+        for name, found in accounts.items()
+    ]
+    unexplained = AccountRow(UNEXPLAINED, None, memory["unexplained_bytes"])
+    return [*rows, unexplained, AccountRow("total", memory["predicted_bytes"], memory["total_bytes"])]
 
 
 LIVE_KINDS = ("used", "held", "internal", "unused", "cached", "free")

@@ -92,7 +92,14 @@ def execute(
         return _as_run_of_its_own(spec, store, on_live, should_cancel)
 
     return {
-        **run_claim(run.spec["claim"], store=store, options=run.spec.get("options"), compare=compare),
+        **run_claim(
+            run.spec["claim"],
+            store=store,
+            options=run.spec.get("options"),
+            compare=compare,
+            on_live=on_live,
+            should_cancel=should_cancel,
+        ),
         "run_id": run.id,
     }
 

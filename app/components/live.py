@@ -8,11 +8,12 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import block_map, ledger_chart, progress_chart, rate_chart
+from app.components.accounts import accounts_table
 from app.components.arms import arm_names
 from app.components.picker import guess_text
 from app.state import badge, draw, heading, mode, store, t, words
 from experiments import jobs
-from experiments.memory_view import live_kv_bytes
+from experiments.memory_view import account_rows, live_kv_bytes
 from experiments.report.charts import ledger_accounts
 from experiments.report.words import curve_value, number
 from experiments.store import Run
@@ -176,6 +177,10 @@ def _ledger(live: dict[str, Any], names: tuple[str, ...]) -> None:
         "predicted_boundaries": [],
     }
     draw(ledger_chart([row], mode(), words("chart.")), t("alt.ledger"))
+    rows = account_rows(now)
+    if rows:
+        with st.expander(t("accounts.title")):
+            accounts_table(rows)
     kinds = live_kv_bytes(live["snapshot"])
     if kinds:
         shown = " · ".join(f"{t(f'live.kind_{kind}')} {number(size / 2**20)}" for kind, size in kinds.items())

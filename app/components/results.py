@@ -10,6 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
+from app.components.accounts import accounts_section
 from app.components.arms import arm_names
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, words
@@ -145,6 +146,8 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
         )
         section_head(f"{t('memory')} {badge('measured')}", t("result.memory_caption"), frame, "memory")
         draw(ledger_chart(rows, mode(), words("chart.")), t("alt.ledger"))
+        accounts_section({name: arm["metrics"]["memory"] for arm, name in zip(result["arms"], names, strict=True)},
+                         "accounts")  # fmt: skip
         with st.expander(t("result.how_accounts")):
             for arm, name in zip(arms, names, strict=True):
                 st.markdown(f"**{name}** {badge('computed')}")
@@ -156,7 +159,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'result.account_{account.name}')}: {escape(account.how)}")
+        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(account.how)}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,

@@ -15,6 +15,7 @@ from experiments.claims import (
     formats,
     idle_slots,
     latency_parts,
+    memory_accounts,
     monthly,
     paging,
     prefix_reuse,
@@ -41,6 +42,8 @@ CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str
     "C39": prefix_reuse.check,
     "C42": latency_parts.check,
 }
+# One run, not a comparison: a job with `bench`.
+CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
 
 
@@ -50,6 +53,7 @@ def run_claim(
     store: Store | None = None,
     options: Mapping[str, Any] | None = None,
     compare: Compare | None = None,
+    bench: memory_accounts.Bench | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -59,7 +63,8 @@ def run_claim(
     waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
-    `store`. Raises InputError for an unknown claim or option.
+    `store`. `bench` does the same for a single run, which is not kept. Raises InputError for an unknown claim or
+    option.
     """
     claim = get_claim(claim_id)
     for name in options or {}:
@@ -70,6 +75,8 @@ def run_claim(
         found = CHECKED_BY_FORMULA[claim.id]()
     elif claim.id in CHECKED_BY_STEPS:
         found = CHECKED_BY_STEPS[claim.id](options or {})
+    elif claim.id in CHECKED_BY_RUN:
+        found = CHECKED_BY_RUN[claim.id](options or {}, bench or _one_run(on_live, should_cancel))
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
@@ -77,6 +84,17 @@ def run_claim(
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
     shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}
     return {**shown, **found}
+
+
+def _one_run(on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]) -> memory_accounts.Bench:
+    """Runs a bench in this process; the claim's own evidence holds its figures."""
+
+    def bench(spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        from experiments.bench import run_bench
+
+        return run_bench(spec, None, "", on_live, should_cancel)
+
+    return bench
 
 
 def _stored_comparison(

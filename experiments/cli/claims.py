@@ -42,13 +42,13 @@ def run(
 ) -> int:
     """Check a claim on this machine."""
     from experiments.claims import get_claim, run_claim
-    from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_STEPS
+    from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_RUN, CHECKED_BY_STEPS
 
     claim = get_claim(claim_id)
     given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
     options = {name: value for name, value in given.items() if value}
     state = "done"
-    if claim.id in CHECKED_BY_COMPARISON or claim.id in CHECKED_BY_STEPS:
+    if claim.id in (*CHECKED_BY_COMPARISON, *CHECKED_BY_RUN, *CHECKED_BY_STEPS):
         result, state = _as_job(claim.id, options)
     else:
         result = run_claim(claim.id, options=options)

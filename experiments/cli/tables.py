@@ -112,6 +112,26 @@ def print_metrics(result: dict[str, Any]) -> None:
     for label, value in rows.items():
         figures.add_row(label, number(value))
     out.print(figures)
+    print_memory(result["memory"])
+
+
+def print_memory(memory: dict[str, Any]) -> None:
+    """Predicted against measured, account by account; nothing for a run that is older than that."""
+    from experiments.memory_view import account_rows
+
+    rows = account_rows(memory)
+    if not rows:
+        return
+    table = plain_table("memory, MiB", "predicted (computed)", "measured", "difference", "how")
+    table.columns[-1].justify = "left"
+    for row in rows:
+        sizes = (row.predicted_bytes, row.measured_bytes, row.difference_bytes)
+        table.add_row(row.name, *(_mib(size) for size in sizes), row.how)
+    console().print(table)
+
+
+def _mib(size: int | None) -> str:
+    return "–" if size is None else f"{size / 2**20:,.2f}".replace("-", "−")
 
 
 def _at(result: dict[str, Any], *path: str) -> Any:

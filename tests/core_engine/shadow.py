@@ -17,8 +17,16 @@ from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.plan import Row, StepPlan, StepResult
 from core_engine.sampling_params import SamplingParams
+from ledger.model_spec import ModelSpec
 
 VOCAB = 251
+# Sizes that the ledger asks of a model; the shadow has neither weights nor a cache of its own.
+SPEC = ModelSpec.from_config(
+    {
+        "model_type": "llama", "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "vocab_size": VOCAB,
+        "num_attention_heads": 2, "num_key_value_heads": 1, "max_position_embeddings": 4096,
+    }
+)  # fmt: skip
 
 
 def chain(tokens: list[int]) -> list[int]:
@@ -118,7 +126,8 @@ def shadow_engine(num_blocks: int, **settings: Any) -> Engine:
     loaded = SimpleNamespace(
         name="shadow",
         tokenizer=NumberTokenizer(),
-        spec=SimpleNamespace(vocab_size=VOCAB),
+        spec=SPEC,
+        runtime_bytes=None,
         decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
         weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 0),
     )

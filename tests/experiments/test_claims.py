@@ -2,15 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import yaml
 
 from experiments import loadgen
-from experiments.claims import get_claim, idle_slots, latency_parts, load_claims, paging, prefix_reuse, run_claim
+from experiments.claims import (
+    get_claim,
+    idle_slots,
+    latency_parts,
+    load_claims,
+    memory_accounts,
+    paging,
+    prefix_reuse,
+    run_claim,
+)
 from experiments.claims.batching import judge
 from experiments.claims.catalogue import KINDS
-from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_FORMULA, CHECKED_BY_STEPS
+from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_FORMULA, CHECKED_BY_RUN, CHECKED_BY_STEPS
 from experiments.compare import run_comparison
+from experiments.memory_view import account_rows
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
 
@@ -27,7 +39,7 @@ def test_every_claim_is_complete_and_the_ids_are_c01_to_c50():
 
 
 def test_a_claim_is_open_exactly_when_no_check_exists():
-    runnable = {*CHECKED_BY_FORMULA, *CHECKED_BY_STEPS, *CHECKED_BY_COMPARISON}
+    runnable = {*CHECKED_BY_FORMULA, *CHECKED_BY_STEPS, *CHECKED_BY_COMPARISON, *CHECKED_BY_RUN}
     assert {claim.id for claim in load_claims() if claim.state == "checkable"} == runnable
 
 
@@ -379,3 +391,55 @@ def test_checks_run_on_the_real_scheduler_with_a_virtual_clock(claim, verdicts, 
         assert {(c.batching, c.kv_layout) for c in rig.made} == {
             (policy, layout) for policy in ("static", "continuous") for layout in ("contiguous", "paged")
         }
+
+
+def _memory(**measured):
+    """`memory` of a run whose every account is as predicted, but for what is given."""
+    mib = 2**20
+    predicted = {
+        "runtime": 260 * mib, "weights": 513 * mib, "kv_pool": 255 * mib, "padding_block": mib,
+        "activation_peak": 8 * mib, "history": None,
+    }  # fmt: skip
+    accounts = {
+        name: {"predicted_bytes": size, "measured_bytes": measured.get(name, size), "how": "", "measured_how": ""}
+        for name, size in predicted.items()
+    }
+    total = measured.get("total", 1040 * mib)
+    known = sum(account["measured_bytes"] or 0 for account in accounts.values())
+    sums = {"predicted_bytes": 1037 * mib, "total_bytes": total}
+    return {"accounts": accounts, **sums, "unexplained_bytes": None if total is None else total - known}
+
+
+@pytest.mark.parametrize(
+    ("measured", "expected", "said"),
+    [
+        ({}, "holds with a limit", "interpreter"),
+        ({"runtime": 10 * 2**20, "total": 790 * 2**20}, "does not hold here", "total"),
+        ({"weights": 513 * 2**20 - 1}, "does not hold here", "weights"),
+        ({"activation_peak": 9 * 2**20}, "does not hold here", "activation_peak"),
+        ({"total": 1140 * 2**20}, "does not hold here", "total"),
+        ({"total": None}, "undecided", "can't be read"),
+    ],
+)
+def test_c03_is_judged_account_by_account(measured, expected, said):
+    seen = []
+
+    def bench(spec):
+        seen.append(spec)
+        return {"memory": _memory(**measured)}
+
+    result = run_claim("C03", bench=bench, options={"settings": {"threads": 1}})
+    assert result["verdict"] == expected and said in result["reason"]
+    assert seen[0]["settings"] == {"threads": 1}
+    assert [item["account"] for item in result["evidence"]][-2:] == ["unexplained", "total"]
+
+
+def test_c03_holds_where_the_four_accounts_are_nearly_everything():
+    rows = account_rows(_memory(runtime=0, total=780 * 2**20))
+    rows = [replace(row, predicted_bytes=777 * 2**20) if row.name == "total" else row for row in rows]
+    assert memory_accounts.judge(rows)[0] == "holds"
+
+
+def test_an_older_run_has_no_accounts():
+    assert account_rows({"weights_bytes": 1}) == []
+    assert memory_accounts.judge([])[0] == "undecided"
