@@ -31,6 +31,7 @@ WIDER = {
     "fp32": (),
 }
 DTYPES = tuple(WIDER)
+MAKERS = ("nvidia", "amd", "intel", "google")  # drivers print them before a card's name, people do not
 KEYS = ("label", "vendor", "aliases", "memory_mib", "memory_gib", "bandwidth", "dense", "link", "link_name", "power_w")
 
 MemorySource = Literal["driver", "nominal", "system"]
@@ -169,7 +170,9 @@ def _by_any_name(found: Mapping[str, Accelerator]) -> dict[str, Accelerator]:
 
 
 def _key(name: str) -> str:
-    return "-".join(name.lower().replace("_", " ").replace("-", " ").split())
+    """What two spellings of one card share: "NVIDIA GeForce RTX 4090", "rtx-4090" and "RTX4090" are one."""
+    words = name.lower().replace("_", " ").replace("-", " ").split()
+    return "".join(word for word in words if word not in MAKERS)
 
 
 def _accelerators(tables: Mapping[str, Any], provenance: Provenance, where: str) -> dict[str, Accelerator]:
