@@ -16,6 +16,7 @@ from ledger.errors import InputError
 
 MAX_CONFIG_BYTES = 4 * 1024 * 1024  # the largest real config.json known to us is under 1 MiB
 MAX_INTEGER = 10**9
+CONFIG_SOURCES = "a readable config.json, a model directory, a preset, or -"
 MAX_LAYERS = 1_000  # the deepest published model has 126; ten times that still answers at once
 
 
@@ -129,8 +130,7 @@ def read_config(source: str | Path) -> dict[str, object]:
                 data = file.read(MAX_CONFIG_BYTES + 1)
             text = data.decode("utf-8-sig") if len(data) <= MAX_CONFIG_BYTES else " " * len(data)
     except (OSError, ValueError) as error:
-        accepted = "a readable config.json, a model directory, a preset, or -"
-        raise InputError("config", short(str(source)), accepted) from error
+        raise InputError("config", short(str(source)), CONFIG_SOURCES) from error
     return parse_config(text, "standard input" if str(source) == "-" else str(source))
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from ledger.errors import InputError
 from ledger.families import family_of
-from ledger.fields import MAX_LAYERS, Fields, read_config, short
+from ledger.fields import CONFIG_SOURCES, MAX_LAYERS, Fields, read_config, short
 from ledger.layer_rules import Shape
 from ledger.layers import LayerSpec
-from ledger.presets import preset_config
+from ledger.presets import nearest_presets, preset_config
 
 __all__ = ["LayerSpec", "ModelSpec", "load_model_spec"]
 
@@ -126,6 +126,8 @@ def load_model_spec(source: str | Path, *, plain_attention: bool = False) -> Mod
         preset = preset_config(text)
         if preset is not None:
             return ModelSpec.from_config(preset[1], preset[0], plain_attention=plain_attention)
+        if nearest := nearest_presets(text):
+            raise InputError("config", text[:60], f"{CONFIG_SOURCES} ({', '.join(nearest)}, ...)")
     config = read_config(source)
     return ModelSpec.from_config(config, "" if text == "-" else _name_of(Path(text)), plain_attention=plain_attention)
 

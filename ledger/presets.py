@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import difflib
+import re
 import tomllib
 from functools import cache
 from importlib.resources import files
 from typing import Any
 
-ALIASES = {"embedded": "smollm2-135m", "smollm2-135m-instruct": "smollm2-135m"}
+ALIASES = {"embedded": "smollm2-135m"}
+# What a hub's name adds to a model's without changing its shape. Versions and dates are no such thing.
+_TUNED = re.compile(r"(-(instruct|chat|base|it|hf))+(-v0\.1)?$|-v0\.1$")
 
 
 @cache
@@ -21,7 +25,27 @@ def presets() -> dict[str, dict[str, Any]]:
 
 
 def preset_config(name: str) -> tuple[str, dict[str, object]] | None:
-    """(name, config) of a preset, whatever its letter case; None when there is none of that name."""
-    wanted = ALIASES.get(name.strip().lower(), name.strip().lower())
-    found = presets().get(wanted)
-    return None if found is None else (wanted, dict(found))
+    """(name, config) of a preset, whatever its letter case; None when there is none of that name.
+
+    A hub's name will do: "meta-llama/Llama-3.1-8B-Instruct" is llama-3.1-8b.
+    """
+    wanted = _known_as(name)
+    return None if wanted is None else (wanted, dict(presets()[wanted]))
+
+
+def nearest_presets(name: str) -> list[str]:
+    """Presets whose names are like this one, the most alike first."""
+    return difflib.get_close_matches(_plain(name), presets(), n=3, cutoff=0.4)
+
+
+def _known_as(name: str) -> str | None:
+    plain = _plain(name)
+    for wanted in (plain, _TUNED.sub("", plain)):
+        wanted = ALIASES.get(wanted, wanted)
+        if wanted in presets():
+            return wanted
+    return None
+
+
+def _plain(name: str) -> str:
+    return name.strip().lower().rpartition("/")[2]

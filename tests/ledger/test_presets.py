@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from ledger.errors import InputError
 from ledger.kv_cache import kv_bytes_per_token_all_layers
 from ledger.model_spec import load_model_spec
 from ledger.presets import presets
@@ -51,3 +52,21 @@ def test_no_preset_needs_a_guess():
     for name in presets():
         spec = load_model_spec(name)
         assert spec.max_position and not spec.assumed, name
+
+
+@pytest.mark.parametrize(
+    ("written", "name"),
+    [
+        ("meta-llama/Llama-3.1-8B-Instruct", "llama-3.1-8b"), ("Qwen/Qwen3-8B", "qwen3-8b"),
+        ("google/gemma-2-9b-it", "gemma-2-9b"), ("mistralai/Mixtral-8x7B-Instruct-v0.1", "mixtral-8x7b"),
+        ("meta-llama/Llama-2-7b-hf", "llama-2-7b"), ("embedded", "smollm2-135m"),
+    ],
+)  # fmt: skip
+def test_a_hubs_name_finds_the_preset(written, name):
+    assert load_model_spec(written).name == name
+
+
+def test_a_version_of_another_shape_is_no_preset_but_gets_its_neighbours():
+    """Mistral-7B v0.2 has no window: it must not count as v0.1."""
+    with pytest.raises(InputError, match="mistral-7b"):
+        load_model_spec("mistralai/Mistral-7B-Instruct-v0.2")
