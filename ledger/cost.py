@@ -14,6 +14,7 @@ from ledger.capacity import Deployment
 from ledger.errors import InputError
 from ledger.formats import element_format, positive
 from ledger.hardware import Accelerator
+from ledger.kv_cache import length_warnings
 from ledger.money import (
     UTILISATION,
     cards_needed,
@@ -180,7 +181,7 @@ def lever_value(name: str, text: object) -> float | int | str:
     except ValueError:
         raise InputError(name, text, LEVERS[name].accepted) from None
     if name == "concurrency":
-        if number != int(number):
+        if not number.is_integer():  # not of an infinite number or NaN either
             raise InputError(name, text, LEVERS[name].accepted)
         return positive(name, int(number))
     return share(name, number)
@@ -312,8 +313,9 @@ def _warnings(scenario: Scenario, efficiency: float | None) -> list[str]:
         found.append(
             f"the measured throughput is {efficiency:.2f} times the bound at the roof: check what was measured"
         )
-    if scenario.deployment is not None and scenario.deployment.spec.assumed:
-        found.append(scenario.deployment.spec.assumed)
+    if scenario.deployment is not None:
+        traffic = scenario.traffic
+        found += length_warnings(scenario.deployment.spec, traffic.input_tokens + traffic.output_tokens)
     return found
 
 

@@ -263,7 +263,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neo": Family(named_pattern, inner_factor=4),
     "gpt_bigcode": replace(_GPT, multi_query=True),
     "codegen": _GPT,
-    "bloom": _GPT,
+    "bloom": replace(_GPT, prepare=preferred(n_embed="hidden_size")),
     "mpt": Family(prepare=mpt_fields),
     "dbrx": Family(prepare=dbrx_fields),
     "persimmon": Family(),
