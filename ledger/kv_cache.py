@@ -144,8 +144,9 @@ def kv_report(
 def largest_stage(
     spec: ModelSpec, seq_len: int, stored: ElementFormat, block_size: int | None, tp: int, pp: int
 ) -> tuple[int, tuple[LayerSpec, ...]]:
-    """(index, layers) of the pipeline stage whose cache takes most for sequences of `seq_len` tokens; of several the one
-    with most recurrent state.
+    """(index, layers) of the pipeline stage whose cache takes most for sequences of `seq_len` tokens.
+
+    Of stages with equal caches it is the one with most recurrent state.
     """
     cut = [spec.layers[stage.start : stage.stop] for stage in stages(spec.num_layers, pp)]
     sizes = [
