@@ -237,7 +237,8 @@ def levers(scenario: Scenario, chosen: Mapping[str, Any]) -> dict[str, Any]:
     def after(changed: Scenario, names: Iterable[str]) -> dict[str, Any]:
         if step_unknown and any(LEVERS[name].changes_step for name in names):
             return {**base, **dict.fromkeys(("devices_exact", "cards", "cost", "tokens_per_s_per_device"))}
-        return cost_of(changed, efficiency)
+        found = cost_of(changed, efficiency)
+        return found if measured is None else found | {"provenance": "estimated"}  # no such service was measured
 
     rows, everything = [], scenario
     for name, value in values.items():

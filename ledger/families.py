@@ -275,7 +275,8 @@ FAMILIES: dict[str, Family] = {
 class Wrapper:
     """A multimodal config around a text model: its text model_type when the section names none, and who ties the head.
 
-    `tied` is the outer class default; where it is, an outer config that is silent leaves it to the text section. `by`: the outer config, either of the two, the text section, or nobody.
+    `tied` is the outer class default; where it is true, an outer config that is silent leaves it to the text section.
+    `by`: the outer config, either of the two, the text section, or nobody.
     """
 
     text_type: str
