@@ -49,10 +49,8 @@ def cost_command(source: ModelSource, gpu: str, setting: CostSetting) -> str:
     words.append(f"--rate {setting.requests_per_s:g}")
     words += [f"--input-tokens {setting.input_tokens}", f"--output-tokens {setting.output_tokens}"]
     words += [f"--price-per-device-hour {setting.price_per_device_hour:g}", f"--utilisation {setting.utilisation:g}"]
-    options = {
-        "tokens-per-s-per-device": None if setting.source == "bound" else setting.tokens_per_s_per_device,
-        "tpot-slo": setting.tpot_slo_s,
-        "concurrency": setting.concurrency,
-    }
+    options = {"tokens-per-s-per-device": None if setting.source == "bound" else setting.tokens_per_s_per_device}
+    if setting.source != "run":
+        options |= {"tpot-slo": setting.tpot_slo_s, "concurrency": setting.concurrency}
     words += [f"--{name} {value:g}" for name, value in options.items() if value is not None]
     return " ".join([*words, *(f"--lever {name}={value}" for name, value in setting.levers)])

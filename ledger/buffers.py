@@ -63,15 +63,16 @@ class LayerWidth:
     part: str
 
 
-def default_logit_rows(engine: str, capacity_bytes: int | None) -> int:
+def default_logit_rows(engine: str, capacity_bytes: int | None, card: str = "") -> int:
     """Rows of logits the engine prepares for when nobody says how many sequences run at once.
 
-    vLLM: max_num_seqs is 1,024 on cards of 70 GiB and more (but for A100), else 256. TensorRT-LLM: max_batch_size
-    2,048. SGLang: its largest captured batch, 256 from 60 GB on, else 32. llama.cpp: n_ubatch. Ours: max_num_seqs 8.
+    vLLM: max_num_seqs is 1,024 on cards of 70 GiB and more, else 256, also where `card` names an A100. TensorRT-LLM:
+    max_batch_size 2,048. SGLang: its largest captured batch, 256 from 60 GB on, else 32. llama.cpp: n_ubatch. Ours:
+    max_num_seqs 8.
     """
     large = capacity_bytes is None or capacity_bytes >= LARGE_CARD_BYTES
     rows = {
-        "vllm": 1024 if large else 256,
+        "vllm": 1024 if large and "a100" not in card.lower() else 256,
         "sglang": 256 if large else 32,
         "tensorrt-llm": 2048,
         "llama.cpp": LLAMA_CPP_UBATCH,

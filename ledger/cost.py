@@ -14,6 +14,7 @@ from ledger.capacity import Deployment
 from ledger.errors import InputError
 from ledger.formats import element_format, positive
 from ledger.hardware import Accelerator
+from ledger.kv_cache import length_warnings
 from ledger.money import (
     UTILISATION,
     cards_needed,
@@ -180,7 +181,7 @@ def lever_value(name: str, text: object) -> float | int | str:
     except ValueError:
         raise InputError(name, text, LEVERS[name].accepted) from None
     if name == "concurrency":
-        if number != int(number):
+        if not number.is_integer():  # not of an infinite number or NaN either
             raise InputError(name, text, LEVERS[name].accepted)
         return positive(name, int(number))
     return share(name, number)
@@ -236,7 +237,8 @@ def levers(scenario: Scenario, chosen: Mapping[str, Any]) -> dict[str, Any]:
     def after(changed: Scenario, names: Iterable[str]) -> dict[str, Any]:
         if step_unknown and any(LEVERS[name].changes_step for name in names):
             return {**base, **dict.fromkeys(("devices_exact", "cards", "cost", "tokens_per_s_per_device"))}
-        return cost_of(changed, efficiency)
+        found = cost_of(changed, efficiency)
+        return found if measured is None else found | {"provenance": "estimated"}  # no such service was measured
 
     rows, everything = [], scenario
     for name, value in values.items():
@@ -312,8 +314,9 @@ def _warnings(scenario: Scenario, efficiency: float | None) -> list[str]:
         found.append(
             f"the measured throughput is {efficiency:.2f} times the bound at the roof: check what was measured"
         )
-    if scenario.deployment is not None and scenario.deployment.spec.assumed:
-        found.append(scenario.deployment.spec.assumed)
+    if scenario.deployment is not None:
+        traffic = scenario.traffic
+        found += length_warnings(scenario.deployment.spec, traffic.input_tokens + traffic.output_tokens)
     return found
 
 

@@ -39,6 +39,7 @@ class Deployment:
     block_size      tokens of a KV page; None: no rounding
     memory_fraction None: the engine's default
     max_num_seqs    rows of logits the engine prepares for; None: the engine's default
+    card            its name in the catalogue, on which an engine's defaults may depend
     device          "cuda" or "cpu" (no context, graphs or communicator)
 
     InputError for a value that cannot be.
@@ -59,6 +60,7 @@ class Deployment:
     capacity_bytes: int | None = None
     max_num_seqs: int | None = None
     device: str = "cuda"
+    card: str = ""
 
     def __post_init__(self) -> None:
         if self.weights != AS_STORED:
@@ -88,7 +90,7 @@ class Deployment:
     @property
     def logit_rows(self) -> int:
         """Rows of logits the engine prepares for: max_num_seqs, or the engine's default on a card of this size."""
-        return self.max_num_seqs or default_logit_rows(self.rule.name, self.capacity_bytes)
+        return self.max_num_seqs or default_logit_rows(self.rule.name, self.capacity_bytes, self.card)
 
     @property
     def fraction(self) -> float:

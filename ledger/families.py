@@ -263,7 +263,7 @@ FAMILIES: dict[str, Family] = {
     "gpt_neo": Family(named_pattern, inner_factor=4),
     "gpt_bigcode": replace(_GPT, multi_query=True),
     "codegen": _GPT,
-    "bloom": _GPT,
+    "bloom": replace(_GPT, prepare=preferred(n_embed="hidden_size")),
     "mpt": Family(prepare=mpt_fields),
     "dbrx": Family(prepare=dbrx_fields),
     "persimmon": Family(),
@@ -275,7 +275,8 @@ FAMILIES: dict[str, Family] = {
 class Wrapper:
     """A multimodal config around a text model: its text model_type when the section names none, and who ties the head.
 
-    `tied` is the outer class default. `by`: the outer config, either of the two, the text section, or nobody.
+    `tied` is the outer class default; where it is true, an outer config that is silent leaves it to the text section.
+    `by`: the outer config, either of the two, the text section, or nobody.
     """
 
     text_type: str
@@ -348,7 +349,9 @@ def _tied(outer: Fields, wrapper: Wrapper | None, fields: Fields, family: Family
         return inner
     if wrapper is None:
         return outer.boolean("tie_word_embeddings", inner)
-    tied = outer.boolean("tie_word_embeddings", wrapper.tied)
+    # A class default of "tied" is what older libraries left out of every saved file, so silence says nothing: engines
+    # build the text model from its own section, and loaders keep a head that the checkpoint stores (Mistral Small 3.1).
+    tied = outer.boolean("tie_word_embeddings", wrapper.tied and inner)
     return {"outer": tied, "either": tied or inner, "text": inner, "nobody": False}[wrapper.by]
 
 

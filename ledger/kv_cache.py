@@ -144,9 +144,18 @@ def kv_report(
 def largest_stage(
     spec: ModelSpec, seq_len: int, stored: ElementFormat, block_size: int | None, tp: int, pp: int
 ) -> tuple[int, tuple[LayerSpec, ...]]:
-    """(index, layers) of the pipeline stage whose cache takes most for sequences of `seq_len` tokens."""
+    """(index, layers) of the pipeline stage whose cache takes most for sequences of `seq_len` tokens.
+
+    Of stages with equal caches it is the one with most recurrent state.
+    """
     cut = [spec.layers[stage.start : stage.stop] for stage in stages(spec.num_layers, pp)]
-    sizes = [sequence_bytes(layer_groups(layers), seq_len, stored, block_size, tp) for layers in cut]
+    sizes = [
+        (
+            sequence_bytes(layer_groups(layers), seq_len, stored, block_size, tp),
+            sum(layer_state_bytes(layer, tp) for layer in layers),
+        )
+        for layers in cut
+    ]
     index = sizes.index(max(sizes))
     return index, cut[index]
 

@@ -99,7 +99,8 @@ def serving_bound(
     if tpot_slo_s is not None:
         above_zero("tpot_slo", tpot_slo_s)
     length = traffic.input_tokens + traffic.output_tokens
-    held = max_concurrency(replace(deployment, seq_len=length, concurrency=1, capacity_bytes=device.memory_bytes)) or 0
+    on_card = {"capacity_bytes": device.memory_bytes, "card": device.name}
+    held = max_concurrency(replace(deployment, seq_len=length, concurrency=1, **on_card)) or 0  # type: ignore[arg-type]
     most = held if concurrency is None else min(held, positive("concurrency", concurrency))
     costs = StepCosts(deployment.spec, deployment.weights, deployment.tp)
     options = {"kv_dtype": deployment.kv_dtype, "kv_group_size": deployment.kv_group_size}

@@ -140,7 +140,7 @@ def deployment_of(source: ModelSource, settings: dict[str, Any]) -> Deployment:
     if given["kv_dtype"] not in GROUP_OVERHEAD_BYTES:
         given["kv_group_size"] = None
     device = "cpu" if card.memory_source == "system" else "cuda"
-    return Deployment(spec_of(source), capacity_bytes=card.memory_bytes, device=device, **given)
+    return Deployment(spec_of(source), capacity_bytes=card.memory_bytes, card=card.name, device=device, **given)
 
 
 @st.cache_data(max_entries=64, show_spinner=False)

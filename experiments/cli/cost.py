@@ -70,6 +70,17 @@ def cost(
     from ledger.serving import Traffic
 
     deployment, device = _served(config, gpu, weights, kv_dtype, tp, engine, plain)
+    if deployment is None:
+        _refuse_unused(
+            {
+                "--weights": (weights, "as-stored"),
+                "--kv-dtype": (kv_dtype, "bf16"),
+                "--tp": (tp, "1"),
+                "--engine": (engine, "vllm"),
+                "--tpot-slo": (tpot_slo, None),
+                "--concurrency": (concurrency, None),
+            }
+        )
     scenario = Scenario(
         traffic=Traffic(
             number("--rate", rate),
@@ -123,6 +134,13 @@ def _served(
     return Deployment(
         spec, weights=weights, kv_dtype=kv_dtype, tp=whole("--tp", tp) or 0, engine=engine, device=where
     ), device
+
+
+def _refuse_unused(options: dict[str, tuple[str | None, str | None]]) -> None:
+    """InputError for an option (its value, its default) that only says something about a model on a card."""
+    for option, (value, default) in options.items():
+        if value != default:
+            raise InputError(option, value, "this option only with CONFIG and --gpu")
 
 
 def _number(option: str, text: str | None) -> float | None:
@@ -185,6 +203,9 @@ def _print_levers(levers: dict[str, Any], out: Any) -> None:
         cards = "–" if row["cards"] is None else f"{row['cards']:,} ({row['devices_exact']:.2f})"
         table.add_row(row["name"], str(row["value"]), cards, _amount(row["cost"]), saved, row["provenance"])
     out.print(table)
+    if levers["sum_of_each_pct"] is None:
+        out.print("no lever leaves a service that can be served", highlight=False)
+        return
     out.print(
         f"added up they would say {levers['sum_of_each_pct']:.1f} %, as independent ones"
         f" {levers['product_of_each_pct']:.1f} %: {levers['note']}",

@@ -69,7 +69,7 @@ def ledger(
     from ledger.model_spec import load_model_spec
 
     spec = load_model_spec(config, plain_attention=plain)
-    device, capacity = _capacity(gpu, capacity_bytes, capacity_gib)
+    device, card, capacity = _capacity(gpu, capacity_bytes, capacity_gib)
     deployment = Deployment(
         spec,
         weights=weights,
@@ -86,6 +86,7 @@ def ledger(
         capacity_bytes=capacity,
         max_num_seqs=whole("--max-num-seqs", max_num_seqs),
         device=device,
+        card=card,
     )
     report = ledger_report(deployment, whole("--measured-bytes", measured_bytes)) | {"gpu": gpu}
     points = points_of(deployment, LENGTHS, CONCURRENCIES) if surface else []
@@ -103,8 +104,8 @@ def _given(option: str, text: str) -> int:
     return whole(option, text) or 0
 
 
-def _capacity(gpu: str | None, capacity_bytes: str | None, capacity_gib: str | None) -> tuple[str, int | None]:
-    """(device, bytes of one card): from the option that is given, at most one."""
+def _capacity(gpu: str | None, capacity_bytes: str | None, capacity_gib: str | None) -> tuple[str, str, int | None]:
+    """(device, name of the card or "", bytes of one card): from the option that is given, at most one."""
     given = {"--gpu": gpu, "--capacity-bytes": capacity_bytes, "--capacity-gib": capacity_gib}
     named = [name for name, value in given.items() if value is not None]
     if len(named) > 1:
@@ -113,10 +114,10 @@ def _capacity(gpu: str | None, capacity_bytes: str | None, capacity_gib: str | N
         from experiments.calibrate import find_accelerator
 
         card = find_accelerator(gpu)
-        return "cpu" if card.memory_source == "system" else "cuda", card.memory_bytes
+        return "cpu" if card.memory_source == "system" else "cuda", card.name, card.memory_bytes
     if capacity_gib is not None:
-        return "cuda", round(number("--capacity-gib", capacity_gib) * 2**30)
-    return "cuda", whole("--capacity-bytes", capacity_bytes)
+        return "cuda", "", round(number("--capacity-gib", capacity_gib) * 2**30)
+    return "cuda", "", whole("--capacity-bytes", capacity_bytes)
 
 
 def _print(report: dict[str, Any]) -> None:

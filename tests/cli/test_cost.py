@@ -46,6 +46,12 @@ def test_a_model_that_does_not_fit_says_so(capsys: pytest.CaptureFixture[str]) -
         ([*MEASURED, "--utilisation", "2"], "utilisation"),
         ([*MEASURED, "--price-per-device-hour", "-1"], "price_per_device_hour"),
         (["cost", "--tokens-per-s-per-device", "0"], "tokens_per_s_per_device"),
+        ([*MEASURED, "--tp", "4"], "--tp"),
+        ([*MEASURED, "--concurrency", "8"], "--concurrency"),
+        ([*MEASURED, "--tpot-slo", "0.05"], "--tpot-slo"),
+        ([*MEASURED, "--weights", "fp8"], "--weights"),
+        (["cost", "smollm2-135m", "--gpu", "l4", "--lever", "concurrency=inf"], "concurrency"),
+        (["cost", "smollm2-135m", "--gpu", "l4", "--lever", "concurrency=nan"], "concurrency"),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_code_2(
@@ -54,3 +60,13 @@ def test_wrong_input_is_one_line_and_exit_code_2(
     assert run(options) == 2
     out, err = capsys.readouterr()
     assert not out and said in err.splitlines()[-1]
+
+
+def test_a_lever_after_which_nothing_fits_has_no_saving(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cost", "llama-3.1-70b", "--gpu", "h100", "--weights", "w4a16", "--lever", "weights=bf16"]) == 0
+    assert "no lever leaves a service that can be served" in capsys.readouterr().out
+
+
+def test_lengths_over_the_models_maximum_are_warned_of(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["cost", "llama-3.1-8b", "--gpu", "h100", "--input-tokens", "200000"]) == 0
+    assert "200,500 tokens are more than the model's maximum of 131,072" in capsys.readouterr().err

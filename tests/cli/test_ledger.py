@@ -77,7 +77,7 @@ def test_an_unknown_architecture_is_refused_and_assumed_only_when_asked(
     assert "unheard-of" in capsys.readouterr().err
     assert run(["ledger", str(path), "--plain-attention"]) == 0
     warnings = capsys.readouterr().err
-    assert "treated as full attention, as asked" in warnings
+    assert "taken as Llama with full attention, as asked" in warnings
     assert "Llama-like decoder" in warnings
 
 
@@ -114,3 +114,12 @@ def test_the_answer_loads_neither_torch_nor_pandas() -> None:
         "sys.exit(sorted({'torch', 'pandas', 'scipy', 'transformers', 'streamlit'} & set(sys.modules)) and 1 or 0)"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("gpu", "rows"), [("a100-sxm-80gb", 256), ("h100-sxm", 1024), ("l4", 256)])
+def test_vllm_prepares_for_as_many_sequences_as_it_does_by_default_on_that_card(
+    gpu: str, rows: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["ledger", "llama-3.1-8b", "--gpu", gpu, "--json"]) == 0
+    accounts = {item["name"]: item["how"] for item in json.loads(capsys.readouterr().out)["accounts"]}
+    assert f"{rows:,} rows x 128,256 logits" in accounts["activations"]

@@ -162,6 +162,18 @@ def test_pipeline_figures_are_those_of_the_largest_stage():
     assert "stage 3 of 4, 16 of 61 layers" in report["formula"]
 
 
+def test_of_stages_with_equal_caches_the_one_with_most_state_counts():
+    config = {
+        "model_type": "falcon_mamba", "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 24,
+        "vocab_size": 10, "state_size": 4, "conv_kernel": 4, "time_step_rank": 4,
+    }  # fmt: skip
+    spec = ModelSpec.from_config(config)
+    report = kv_report(spec, 100, pp=7)
+    assert report["layers_per_stage"] == [3, 3, 3, 4, 4, 4, 3]
+    assert report["state_bytes_per_sequence"] == state_bytes_per_sequence(spec) * 4 // 24
+    assert report["stage"] == 3
+
+
 def test_tensor_and_pipeline_ranks_combine():
     spec = load_model_spec("llama-3.1-70b")
     assert kv_report(spec, 100, tp=16, pp=3)["kv_bytes_per_sequence"] == 100 * 27 * 2 * 128 * 2

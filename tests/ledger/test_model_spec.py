@@ -55,6 +55,14 @@ def test_falcon_multi_query_is_one_head():
     assert grouped.num_kv_heads == 4
 
 
+def test_bloom_configs_that_say_n_embed_have_the_published_size():
+    """bloom-560m and bloom state `n_embed`, which their class takes over `hidden_size`."""
+    config = {"model_type": "bloom", "n_embed": 1024, "n_layer": 24, "num_attention_heads": 16, "vocab_size": 250_880}
+    for stated in (config, {**config, "hidden_size": 64}):
+        spec = ModelSpec.from_config(stated)
+        assert (spec.hidden_size, parameter_count(spec)) == (1024, 559_214_592)
+
+
 def test_window_over_the_longest_position_never_acts():
     assert {layer.kind for layer in spec_of(model_type="phi3", sliding_window=512).layers} == {"full"}
     assert {layer.kind for layer in spec_of(model_type="phi3", sliding_window=128).layers} == {"swa"}

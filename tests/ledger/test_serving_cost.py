@@ -35,7 +35,7 @@ def test_the_bound_is_one_over_prefill_and_a_share_of_every_decode_step() -> Non
 
 def test_memory_limits_the_bound_as_it_limits_the_deployment() -> None:
     found = serving_bound(DEPLOYMENT, A100, TRAFFIC)
-    held = max_concurrency(replace(DEPLOYMENT, seq_len=1500, capacity_bytes=A100.memory_bytes))
+    held = max_concurrency(replace(DEPLOYMENT, seq_len=1500, capacity_bytes=A100.memory_bytes, card=A100.name))
     assert (found.concurrency, found.memory_concurrency, found.limited_by) == (held, held, "memory")
 
 
@@ -133,7 +133,9 @@ def test_a_measured_rate_without_a_bound_says_nothing_about_another_step() -> No
 
 def test_without_a_model_only_levers_that_need_none_are_there() -> None:
     plain = Scenario(TRAFFIC, measured_tokens_per_s=1000.0)
-    assert levers(plain, {"answer_cache": 0.5})["each"][0]["saved_pct"] == pytest.approx(50)
+    found = levers(plain, {"answer_cache": 0.5})
+    assert found["each"][0]["saved_pct"] == pytest.approx(50)
+    assert (found["base"]["provenance"], found["each"][0]["provenance"]) == ("measured", "estimated")
     for name, lever in LEVERS.items():
         if lever.changes_step:
             with pytest.raises(InputError, match=name):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from ledger.errors import InputError
+from ledger.families import WRAPPERS
 from ledger.model_spec import ModelSpec, load_model_spec
 from ledger.tensors.towers import TOWERS
 from ledger.vision import vision_label, vision_parameter_count, vision_parameter_shapes
@@ -51,7 +52,7 @@ COMPARED = sorted(set(TOWERS) - {"qwen3_5", "qwen3_5_moe"})
 @pytest.mark.parametrize("kind", COMPARED)
 def test_whole_model_with_a_stated_vision_section(kind):
     vision = {key: value for key, value in VISION.items() if kind != "gemma4" or key != "num_heads"}
-    config = nested(kind, vision)
+    config = nested(kind, vision, tie_word_embeddings=WRAPPERS[kind].tied)
     assert our_shapes(config) == their_shapes(config)
 
 
@@ -59,7 +60,7 @@ def test_whole_model_with_a_stated_vision_section(kind):
     "kind", [kind for kind in COMPARED if TOWERS[kind].absent is not None and kind != "aya_vision"]
 )
 def test_a_missing_vision_section_is_the_outer_class_default(kind):
-    config = nested(kind, None)
+    config = nested(kind, None, tie_word_embeddings=WRAPPERS[kind].tied)
     assert our_shapes(config) == their_shapes(config)
 
 
@@ -70,8 +71,29 @@ def test_who_ties_the_head(kind, outer, inner):
     config = nested(kind, VISION if kind != "gemma4" else None)
     config |= {} if outer is None else {"tie_word_embeddings": outer}
     config["text_config"] |= {} if inner is None else {"tie_word_embeddings": inner}
-    theirs = their_shapes(config)
-    assert ModelSpec.from_config(config).tie_embeddings == ("lm_head.weight" not in theirs)
+    spec = ModelSpec.from_config(config)
+    if outer is None and WRAPPERS[kind].tied and WRAPPERS[kind].by == "outer":
+        # The empty model is tied then, but a stored head is loaded beside the embedding.
+        text = ModelSpec.from_config({"model_type": WRAPPERS[kind].text_type, **config["text_config"]})
+        assert spec.tie_embeddings == text.tie_embeddings
+        return
+    assert spec.tie_embeddings == ("lm_head.weight" not in their_shapes(config))
+
+
+def test_a_silent_outer_config_keeps_the_head_that_the_checkpoint_stores():
+    """Mistral Small 3.1 says nothing about tying and is published with 24,011,361,280 parameters, head included."""
+    text = {
+        "model_type": "mistral", "hidden_size": 5120, "intermediate_size": 32768, "num_hidden_layers": 40,
+        "num_attention_heads": 32, "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 131072,
+        "sliding_window": None,
+    }  # fmt: skip
+    vision = {
+        "model_type": "pixtral", "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 24,
+        "num_attention_heads": 16, "head_dim": 64, "patch_size": 14, "image_size": 1540, "num_channels": 3,
+    }  # fmt: skip
+    config = {"model_type": "mistral3", "text_config": text, "vision_config": vision}
+    spec = ModelSpec.from_config({**config, "spatial_merge_size": 2, "multimodal_projector_bias": False})
+    assert parameter_count(spec) + (vision_parameter_count(spec) or 0) == 24_011_361_280
 
 
 @pytest.mark.parametrize(
@@ -96,7 +118,7 @@ def test_who_ties_the_head(kind, outer, inner):
 )  # fmt: skip
 def test_switches_of_a_tower(kind, vision, outer):
     base = {key: value for key, value in VISION.items() if kind != "gemma4" or key != "num_heads"}
-    config = nested(kind, {**base, **vision}, **outer)
+    config = nested(kind, {**base, **vision}, **outer, tie_word_embeddings=WRAPPERS[kind].tied)
     assert our_shapes(config) == their_shapes(config)
 
 
