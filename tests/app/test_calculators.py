@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.i18n import catalogue, translate
@@ -290,6 +291,20 @@ def test_a_config_that_is_refused_leaves_the_figures_of_the_one_before(home: Pat
 def test_figures_beyond_64_bits_are_drawn(home: Path, batch: str, seq_len: str) -> None:
     app = shown("roofline", batch=batch, seq_len=seq_len)
     assert not app.error and charts_in(app) >= 4
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_hardware_file_that_is_wrong_is_said_and_the_shipped_cards_stay(
+    home: Path, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    st.cache_data.clear()
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\nlabel = "Mine"\n', "utf-8")
+    monkeypatch.setenv("TRILEMMA_HARDWARE", str(own))
+    app = shown(page)
+    st.cache_data.clear()
+    assert not app.error and "own.toml: mine" in app.warning[0].value
+    assert address(app)["gpu"] == "l4"
 
 
 # -- Roofline ----------------------------------------------------------------------------------------------------------
