@@ -17,6 +17,9 @@ from ledger.errors import CannotRunError, InputError
 
 STYLE = Path(__file__).parent / "style.css"
 LOGO = Path(__file__).parent / "logo.svg"
+ICON = (
+    Path(__file__).parent / "icon.svg"
+)  # a file of ours: a browser fetches Material icons for a tab from the internet
 
 
 def sidebar() -> None:
@@ -47,7 +50,7 @@ def sidebar() -> None:
 
 def main() -> None:
     """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
-    st.set_page_config(page_title="Trilemma", page_icon=":material/change_history:", layout="wide")
+    st.set_page_config(page_title="Trilemma", page_icon=str(ICON), layout="wide")
     st.html(STYLE)
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
     chosen = st.navigation(groups())

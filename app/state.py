@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from functools import reduce
 from typing import Any
 
 import altair as alt
@@ -40,6 +41,11 @@ def language() -> str:
 def t(key: str, **values: object) -> str:
     """The text of `key` in the chosen language."""
     return translate(language(), key, **values)
+
+
+def sentences(parts: Iterable[str]) -> str:
+    """Sentences one after another, as the language sets them: with a space between, or none."""
+    return reduce(lambda first, then: t("two_sentences", first=first, then=then), parts)
 
 
 def words(prefix: str = "") -> Mapping[str, str]:

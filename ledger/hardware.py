@@ -95,12 +95,12 @@ class Accelerator:
         }
 
 
-def catalogue() -> dict[str, Accelerator]:
+def catalogue(*, with_own: bool = True) -> dict[str, Accelerator]:
     """Name -> accelerator: those shipped with the workbench, then the user's own, which win over a shipped name.
 
     InputError when the user's file is wrong.
     """
-    own = user_file()
+    own = user_file() if with_own else None
     return _shipped() | (read_hardware(own) if own is not None else {})
 
 

@@ -321,7 +321,7 @@ def crossover_chart(
         left = math.log2(crossover / batches[0]) > 0.55 * math.log2(batches[-1] / batches[0])
         layers += [
             drop.encode(x=x, y=y, y2=alt.Y2("y2:Q")),
-            _text(mark, x, y, t["text"], align="right" if left else "left", dx=-6 if left else 6, dy=-10,
-                  fontSize=12.5, fontWeight=600),
+            _text(mark, x, y, t["text"], align="right" if left else "left", dx=-6 if left else 6, dy=-24,
+                  fontSize=12.5, fontWeight=600, lineBreak="\n"),
         ]  # fmt: skip
     return finish(layers, mode, LINES_HEIGHT)

@@ -11,7 +11,7 @@ from app.charts import levers_chart
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import roofline_page
-from app.state import badge, draw, mode, t, words
+from app.state import badge, draw, mode, sentences, t, words
 from experiments.cost_view import CostSetting, CostView
 from experiments.report.words import MISSING, number, signed_percent
 
@@ -19,6 +19,11 @@ from experiments.report.words import MISSING, number, signed_percent
 def money(value: float | None) -> str:
     """An amount, whole from 100 up."""
     return MISSING if value is None else f"{value:,.0f}" if value >= 100 else number(value, 3)
+
+
+def plain(value: float) -> str:
+    """A number as it was typed, never in powers of ten above 1."""
+    return f"{value:,.0f}" if value >= 10_000 else f"{value:g}"
 
 
 def verdict(view: CostView, setting: CostSetting, card: str) -> None:
@@ -40,13 +45,13 @@ def _sentence(view: CostView, setting: CostSetting, card: str) -> str:
     month = view.report["month"]
     numbers = {"cards": f"{month['cards']:,}", "card": card, "cost": money(month["cost"])}
     key = "cost.sentence" if setting.source != "run" else "cost.sentence_run"
-    text = t(key, rate=f"{setting.requests_per_s:g}", tokens=f"{setting.output_tokens:,}", **numbers)
+    text = t(key, rate=plain(setting.requests_per_s), tokens=f"{setting.output_tokens:,}", **numbers)
     best, together = view.best, view.rows[-1]
     if best is not None:
-        text += " " + t("cost.sentence_best", lever=_lever(best), change=signed_percent(best["change_pct"]))
+        text = sentences([text, t("cost.sentence_best", lever=_lever(best), change=signed_percent(best["change_pct"]))])
     if together["name"] == "together" and together["whole_cost"] is not None:
         every = {"cards": f"{together['cards']:,}", "cost": money(together["whole_cost"])}
-        text += " " + t("cost.sentence_together", change=signed_percent(together["change_pct"]), **every)
+        text = sentences([text, t("cost.sentence_together", change=signed_percent(together["change_pct"]), **every)])
     return text
 
 
@@ -125,7 +130,7 @@ def arithmetic(view: CostView, setting: CostSetting) -> None:
 def _month_steps(view: CostView, setting: CostSetting) -> list[tuple[str, str]]:
     month, rate = view.report["month"], view.report["throughput"]["tokens_per_s_per_device"]
     numbers = {
-        "rate": f"{setting.requests_per_s:g}",
+        "rate": plain(setting.requests_per_s),
         "tokens": f"{setting.output_tokens:,}",
         "per_s": f"{month['output_tokens_per_s']:,.6g}",
         "each": f"{rate:,.5g}",

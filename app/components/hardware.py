@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import streamlit as st
 
 from app.components.inputs import choice
+from app.components.section import escape
 from app.state import badge, t
 from experiments.calibrate import this_machine
 from experiments.report.words import number
@@ -22,14 +23,26 @@ CACHED_S = 30  # a calibration made meanwhile is seen after so long
 def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
     """The select box of cards: the catalogue, and this machine when it is calibrated."""
     found = cards()
+    fault = own_file_fault()
+    if fault is not None:
+        st.warning(t("calc.own_file", error=escape(fault)))
     return choice(page, "gpu", t("calc.gpu"), list(found), default, lambda name: _label(found[name]))
 
 
 @st.cache_data(ttl=CACHED_S, show_spinner=False)
 def cards() -> dict[str, Accelerator]:
-    """Name -> card; this machine, when it is calibrated, first. InputError when the user's own file is wrong."""
+    """Name -> card; this machine, when it is calibrated, first. Without the user's own when their file is wrong."""
     this = this_machine()
-    return ({THIS: this} if this is not None else {}) | catalogue()
+    return ({THIS: this} if this is not None else {}) | catalogue(with_own=own_file_fault() is None)
+
+
+def own_file_fault() -> str | None:
+    """What is wrong with the user's hardware file, in one line."""
+    try:
+        catalogue()
+    except InputError as error:
+        return str(error)
+    return None
 
 
 def _label(card: Accelerator) -> str:
@@ -49,11 +62,7 @@ def rates(flops_per_s: Mapping[str, float]) -> str:
 
 def ceilings() -> None:
     """What was measured of this machine, or how to measure it; for the sidebar."""
-    try:
-        this = cards().get(THIS)
-    except InputError as error:
-        st.caption(t("failed.input_error", error=str(error)))
-        return
+    this = cards().get(THIS)
     if this is None:
         st.caption(f"{t('nav.ceilings')}  \n{t('nav.no_ceilings')}")
         return

@@ -1,6 +1,7 @@
 """Inputs of a calculator page whose values live in the address, so that a link shows the same page.
 
-A widget starts from the address, then from its default; a value of the address that is not accepted is passed over.
+A widget starts from the address, then from what it said when its page was last drawn, then from its default. A value of
+the address that is not accepted is passed over, and `passed_over` says so.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ from typing import Any
 
 import streamlit as st
 
-from app.state import set_address
+from app.components.section import escape
+from app.state import set_address, t
 
 Label = Callable[[Any], str]
+KEPT = "kept-inputs"  # widget key -> its value as text: Streamlit forgets the widgets of a page that is left
+REFUSED = "refused-inputs"  # widget key -> (name, text of the address, text used instead)
+SHOWN_CHARACTERS = 40
 
 
 def key_of(page: str, name: str) -> str:
@@ -24,10 +29,9 @@ def choice(page: str, name: str, label: str, options: Sequence[str], default: st
     """One of a list, in a select box."""
     key = key_of(page, name)
     if st.session_state.get(key) not in options:
-        asked = st.query_params.get(name)
-        st.session_state[key] = asked if asked in options else default
+        _start(page, name, lambda text: text if text in options else None, default)
     value: str = st.selectbox(label, options, format_func=shown, key=key, **more)
-    set_address(**{name: value})
+    _keep(page, name, value)
     return value
 
 
@@ -35,10 +39,9 @@ def segments(page: str, name: str, label: str, options: Sequence[str], default: 
     """One of a few, side by side."""
     key = key_of(page, name)
     if st.session_state.get(key) not in options:
-        asked = st.query_params.get(name)
-        st.session_state[key] = asked if asked in options else default
+        _start(page, name, lambda text: text if text in options else None, default)
     value = st.segmented_control(label, options, format_func=shown, key=key, required=True, width="stretch")
-    set_address(**{name: value})
+    _keep(page, name, value or default)
     return value or default
 
 
@@ -46,9 +49,9 @@ def whole(page: str, name: str, label: str, default: int, low: int, high: int, *
     """A whole number from `low` to `high`."""
     key = key_of(page, name)
     if key not in st.session_state:
-        st.session_state[key] = _whole(st.query_params.get(name), default, low, high)
+        _start(page, name, lambda text: _whole(text, low, high), default)
     value = int(st.number_input(label, low, high, key=key, **more))
-    set_address(**{name: value})
+    _keep(page, name, value)
     return value
 
 
@@ -56,9 +59,9 @@ def decimal(page: str, name: str, label: str, default: float, low: float, high: 
     """A number from `low` to `high`."""
     key = key_of(page, name)
     if key not in st.session_state:
-        st.session_state[key] = _decimal(st.query_params.get(name), default, low, high)
+        _start(page, name, lambda text: _decimal(text, low, high), default)
     value = float(st.number_input(label, low, high, key=key, **more))
-    set_address(**{name: f"{value:g}"})
+    _keep(page, name, f"{value:g}")
     return value
 
 
@@ -68,10 +71,10 @@ def rung(
     """A whole number on a slider of round values; one of the address that lies between two is put among them."""
     key = key_of(page, name)
     if key not in st.session_state:
-        st.session_state[key] = _whole(st.query_params.get(name), default, *bounds)
+        _start(page, name, lambda text: _whole(text, *bounds), default)
     options = sorted({*ladder, st.session_state[key]})
     value: int = st.select_slider(label, options, format_func=shown, key=key)
-    set_address(**{name: value})
+    _keep(page, name, value)
     return value
 
 
@@ -91,19 +94,60 @@ def switch(page: str, name: str, label: str, **more: Any) -> bool:
     """On or off; off is not written into the address."""
     key = key_of(page, name)
     if key not in st.session_state:
-        st.session_state[key] = st.query_params.get(name) == "1"
+        _start(page, name, {"1": True, "0": False}.get, False)
     value = bool(st.checkbox(label, key=key, **more))
-    set_address(**{name: "1" if value else None})
+    _keep(page, name, "1" if value else "0")
+    if not value:
+        set_address(**{name: None})
     return value
 
 
-def _whole(text: str | None, default: int, low: int, high: int) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and low <= int(text) <= high else default
+def passed_over(page: str) -> None:
+    """One line naming what the address asked of this page and is not accepted, until the input is changed."""
+    found = [entry for key, entry in st.session_state.get(REFUSED, {}).items() if key.startswith(f"{page}-")]
+    if found:
+        listed = ", ".join(f"{name}={asked[:SHOWN_CHARACTERS]}" for name, asked, _ in found)
+        st.warning(t("calc.passed_over", values=escape(listed)))
 
 
-def _decimal(text: str | None, default: float, low: float, high: float) -> float:
+def _start(page: str, name: str, read: Callable[[str], Any], default: Any) -> None:
+    """Set a widget's first value; `read` gives None for a text that is not accepted."""
+    key, asked = key_of(page, name), st.query_params.get(name)
+    refused = st.session_state.setdefault(REFUSED, {})
+    refused.pop(key, None)
+    kept = st.session_state.get(KEPT, {}).get(key)
+    for text in (asked, kept):
+        value = None if text is None else read(text)
+        if value is not None:
+            break
+    else:
+        value = default
+    st.session_state[key] = value
+    if asked is not None and read(asked) is None:
+        refused[key] = (name, asked, None)
+
+
+def _keep(page: str, name: str, value: Any) -> None:
+    """Remember the value for the return to this page, and write it into the address."""
+    key, text = key_of(page, name), str(value)
+    st.session_state.setdefault(KEPT, {})[key] = text
+    refused = st.session_state.get(REFUSED, {})
+    if key in refused:
+        label, asked, used = refused[key]
+        if used not in (None, text):
+            del refused[key]
+        else:
+            refused[key] = (label, asked, text)
+    set_address(**{name: text})
+
+
+def _whole(text: str, low: int, high: int) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 and low <= int(text) <= high else None
+
+
+def _decimal(text: str, low: float, high: float) -> float | None:
     try:
-        value = float(text) if text else default
+        value = float(text)
     except ValueError:
-        return default
-    return value if low <= value <= high else default
+        return None
+    return value if low <= value <= high else None

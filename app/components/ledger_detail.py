@@ -121,9 +121,9 @@ def concurrency(d: Deployment, view: LedgerView) -> None:
     rows = [
         {
             t("calc.kv"): item.kv_dtype.upper(),
+            t("ledger.max_concurrency"): item.max_concurrency,  # first: on a phone the rest is beyond the edge
             t("ledger.bits"): bits_text(item.payload_bits, item.bits),
             t("ledger.mib_a_sequence"): mib(item.sequence_bytes),
-            t("ledger.max_concurrency"): item.max_concurrency,
             t("ledger.without_scales"): MISSING if item.without_scales is None else f"{item.without_scales:,}",
         }
         for item in view.precisions

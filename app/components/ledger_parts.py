@@ -11,7 +11,7 @@ import streamlit as st
 from app.charts import capacity_chart, surface_chart
 from app.components.ledger_detail import GIB, gib
 from app.components.section import escape, section_head
-from app.state import badge, draw, mode, t, words
+from app.state import badge, draw, mode, sentences, t, words
 from experiments.ledger_view import LedgerView, Remedy, Surface
 from experiments.report.words import MISSING
 from ledger.capacity import Deployment
@@ -39,15 +39,17 @@ def _sentence(d: Deployment, view: LedgerView, fits: bool) -> str:
             reach = t("list_join").join(
                 t("ledger.reach", name=item.kv_dtype.upper(), count=f"{item.max_concurrency:,}") for item in others
             )
-            text += " " + t("ledger.sentence_reach", reach=reach)
+            text = sentences([text, t("ledger.sentence_reach", reach=reach)])
         return text
     text = t("ledger.sentence_over", **numbers)
     if not chosen.max_concurrency:
-        text += " " + t("ledger.sentence_none", seq_len=f"{d.seq_len:,}")
+        text = sentences([text, t("ledger.sentence_none", seq_len=f"{d.seq_len:,}")])
     if view.remedies:
-        text += " " + t("ledger.sentence_remedies", remedies=t("ledger.or").join(map(_remedy, view.remedies)))
+        text = sentences(
+            [text, t("ledger.sentence_remedies", remedies=t("ledger.or").join(map(_remedy, view.remedies)))]
+        )
     else:
-        text += " " + t("ledger.sentence_no_remedy")
+        text = sentences([text, t("ledger.sentence_no_remedy")])
     return text
 
 
@@ -61,7 +63,7 @@ def _share_line(d: Deployment, view: LedgerView) -> str:
     share = f"{100 * ledger.account('weights').bytes / ledger.total_bytes:.0f}" if ledger.total_bytes else "0"
     line = t("ledger.share_line", share=share)
     if d.tp * d.pp > 1:
-        line += " " + t("ledger.per_rank", ranks=d.tp * d.pp)
+        line = sentences([line, t("ledger.per_rank", ranks=d.tp * d.pp)])
     return line
 
 

@@ -17,6 +17,7 @@ from ledger.presets import presets
 CONFIG, TYPED = "config", "typed"
 DEFAULT_MODEL = "llama-3.1-8b"
 BOX_HEIGHT = 150
+KEPT_TEXT, ACCEPTED = "kept-config-text", "accepted-config"  # one for all calculator pages
 
 
 def model_choice(page: str, *, typed: bool = True, default: str = DEFAULT_MODEL) -> str:
@@ -70,22 +71,29 @@ def _typed(page: str) -> ModelSource:
 def _config(page: str) -> ModelSource | None:
     key = key_of(page, "config_text")
     if key not in st.session_state:
-        st.session_state[key] = unpacked(st.query_params.get("config", "")) or ""
+        st.session_state[key] = unpacked(st.query_params.get("config", "")) or st.session_state.get(KEPT_TEXT, "")
     left, right = st.columns([1.7, 1])
     with left:
         pasted = st.text_area(t("model.paste"), key=key, height=BOX_HEIGHT, placeholder=t("model.paste_hint"))
     with right:
         file = st.file_uploader(t("model.upload"), type=["json"], max_upload_size=4, key=key_of(page, "config_file"))
         plain = switch(page, "plain", t("model.plain"), help=t("model.plain_help"))
+    st.session_state[KEPT_TEXT] = pasted
     text = pasted if file is None else file.getvalue().decode("utf-8", "replace")
     if not text.strip():
         set_address(config=None)
         st.info(t("model.empty"))
         return None
     source = ModelSource(config=text, plain_attention=plain)
-    if not _accepted(source):
+    if _accepted(source):
+        st.session_state[ACCEPTED] = source
+    elif ACCEPTED in st.session_state:
+        source = st.session_state[ACCEPTED]
+        st.caption(t("model.former"))
+    else:
         set_address(config=None)
         return None
+    text = source.config or ""
     short = packed(text)
     set_address(config=short)
     if short is None:

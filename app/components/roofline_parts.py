@@ -12,7 +12,7 @@ from app.charts.roofline import SELECTION
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import ledger_page
-from app.state import badge, draw, mode, t, words
+from app.state import badge, draw, mode, sentences, t, words
 from experiments.report.words import MISSING, number
 from experiments.roofline_view import RooflineView, StepSetting, bars_of, roofline_rows
 
@@ -31,12 +31,12 @@ def verdict(view: RooflineView) -> None:
         marks = [_bound_badge(phase, report["totals"]["bound"]) for phase, report in view.reports.items()]
         st.markdown(f"{' '.join(marks)} {badge('computed')}")
         with st.container(key="verdict_sentence"):
-            st.markdown(" ".join(_phase_sentence(phase, report) for phase, report in view.reports.items()))
+            st.markdown(sentences(_phase_sentence(phase, report) for phase, report in view.reports.items()))
         st.caption(_crossover_line(view))
 
 
 def _bound_badge(phase: str, bound: str) -> str:
-    return f":gray-badge[{t(f'roofline.phase_{phase}')}: {t(f'bound.{bound}')}]"
+    return f":gray-badge[{t(f'roofline.phase_{phase}')}{t('colon')}{t(f'bound.{bound}')}]"
 
 
 def _phase_sentence(phase: str, report: dict[str, Any]) -> str:
@@ -57,7 +57,7 @@ def _crossover_line(view: RooflineView) -> str:
         line = t("roofline.no_crossover", ridge=number(view.ridge))
     else:
         line = t("roofline.crossover_line", batch=f"{view.crossover_batch:,}", ridge=number(view.ridge))
-    return f"{line} {t('roofline.bound_only')}"
+    return sentences([line, t("roofline.bound_only")])
 
 
 def roof(view: RooflineView) -> None:

@@ -15,11 +15,23 @@ def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> Non
             st.markdown(f"## {title}")
             st.caption(caption)
         with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
-            st.dataframe(frame, hide_index=True)
+            st.dataframe(drawable(frame), hide_index=True)
         st.download_button(
             t("result.csv"), frame.to_csv(index=False), f"{key}.csv", "text/csv", type="tertiary",
             icon=":material/download:", key=f"csv-{key}", on_click="ignore",
         )  # fmt: skip
+
+
+def drawable(frame: pd.DataFrame) -> pd.DataFrame:
+    """The frame with whole numbers that Arrow can't hold (64 bits, mixed with fractions 53) as floats; the CSV keeps
+    them exact."""
+    most = 2**53
+    large = [
+        name
+        for name in frame.columns
+        if any(isinstance(value, int) and abs(value) > most for value in frame[name].tolist())
+    ]
+    return frame.astype(dict.fromkeys(large, float)) if large else frame
 
 
 def escape(text: str) -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 from app.components import cost_parts as parts
 from app.components.calculator import kv_choice, tp_choice, weights_choice
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import choice, decimal, segments, whole
+from app.components.inputs import choice, decimal, passed_over, segments, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import store, t
@@ -32,6 +32,7 @@ def page() -> None:
     st.caption(t("cost.caption"))
     with st.container(border=True):
         inputs = _inputs()
+    passed_over(PAGE)
     if inputs is None:
         return
     source, gpu, setting = inputs
@@ -58,7 +59,7 @@ def _inputs() -> tuple[ModelSource, str, CostSetting] | None:
         output_tokens = whole(PAGE, "output_tokens", t("cost.output_tokens"), 500, 1, 2**24)
     with fourth:
         price = decimal(PAGE, "price", t("cost.price"), 1.0, 0.0, 1e6, format="%g", help=t("cost.price_help"))
-    first, second, third, fourth, fifth = st.columns([2, 2, 1, 1, 1])
+    first, second, third, fourth, fifth = st.columns([2.4, 2, 1, 1, 0.8])
     with first:
         model = model_choice(PAGE, typed=False)
     with second:

@@ -18,7 +18,7 @@ from app.components.calculator import (
     weights_choice,
 )
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import choice, exact, whole
+from app.components.inputs import choice, exact, passed_over, whole
 from app.components.kv_parts import kv_page
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
@@ -41,6 +41,7 @@ def page() -> None:
     st.caption(t("ledger.caption"))
     with st.container(border=True):
         inputs = _inputs()
+    passed_over(PAGE)
     if inputs is None:
         return
     source, settings = inputs

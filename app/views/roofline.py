@@ -7,7 +7,7 @@ import streamlit as st
 from app.components import roofline_parts as parts
 from app.components.calculator import context, kv_choice, sequences, tp_choice, weights_choice
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import segments
+from app.components.inputs import passed_over, segments
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
 from app.state import t
@@ -25,6 +25,7 @@ def page() -> None:
     st.caption(t("roofline.caption"))
     with st.container(border=True):
         inputs = _inputs()
+    passed_over(PAGE)
     if inputs is None:
         return
     source, gpu, phases, setting = inputs

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.i18n import catalogue, translate
@@ -159,6 +160,32 @@ def test_values_that_are_not_accepted_are_passed_over(home: Path) -> None:
     )
     assert not app.error
     assert address(app)["model"] == "llama-3.1-8b" and address(app)["kv_dtype"] == "bf16"
+    said = app.warning[0].value
+    for part in ("model=nope", "gpu=nope", "concurrency=many", "kv\\_dtype=int3", "fraction\\_vllm=0"):
+        assert part in said
+    app.run()
+    assert app.warning[0].value == said
+    next(item for item in app.selectbox if item.key == "ledger-gpu").set_value("t4").run()
+    assert "gpu=nope" not in app.warning[0].value and "model=nope" in app.warning[0].value
+
+
+TWO_PAGES = """
+import streamlit as st
+from app.views import cost, ledger
+(cost if st.checkbox("other") else ledger).page()
+"""
+
+
+def test_inputs_are_as_they_were_left_after_another_page(home: Path) -> None:
+    app = AppTest.from_string(TWO_PAGES, default_timeout=PATIENCE_S).run()
+    next(item for item in app.selectbox if item.key == "ledger-gpu").set_value("h100-sxm").run()
+    next(item for item in app.select_slider if item.key == "ledger-seq_len").set_value(8192).run()
+    app.checkbox[0].check().run()
+    assert address(app)["gpu"] == "h100-sxm"  # the same address here; the navigation of the app drops it
+    app.query_params.clear()
+    app.checkbox[0].uncheck().run()
+    assert not app.exception
+    assert address(app)["gpu"] == "h100-sxm" and address(app)["seq_len"] == "8192"
 
 
 def test_a_number_between_the_rungs_can_be_typed(home: Path) -> None:
@@ -232,7 +259,7 @@ def test_an_unknown_architecture_can_be_taken_as_plain_attention_and_that_is_sai
     app = pasted("ledger", unknown)
     app.checkbox[0].check().run()
     assert not app.exception and not app.error
-    assert any("treated as full attention, as asked" in item.value for item in app.warning)
+    assert any("taken as Llama with full attention, as asked" in item.value for item in app.warning)
     assert "--plain-attention" in app.code[0].value
 
 
@@ -249,6 +276,35 @@ def test_a_config_too_long_for_a_link_is_said_and_offered_as_a_file(home: Path) 
 def test_a_config_of_the_address_that_is_none_is_passed_over(home: Path, text: str) -> None:
     app = shown("ledger", model="config", config=text)
     assert not app.error and app.text_area[0].value == ""
+
+
+def test_a_config_that_is_refused_leaves_the_figures_of_the_one_before(home: Path) -> None:
+    app = pasted("ledger", json.dumps(TINY))
+    before = [part.value for part in app.markdown]
+    app.text_area[0].set_value("{oops").run()
+    assert len(app.error) == 1 and [part.value for part in app.markdown] == before
+    assert translate("en", "model.former") in texts(app)
+    assert address(app)["config"] == packed(json.dumps(TINY))
+
+
+@pytest.mark.parametrize(("batch", "seq_len"), [("4096", "1048576"), ("1048576", "16777216")])
+def test_figures_beyond_64_bits_are_drawn(home: Path, batch: str, seq_len: str) -> None:
+    app = shown("roofline", batch=batch, seq_len=seq_len)
+    assert not app.error and charts_in(app) >= 4
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_a_hardware_file_that_is_wrong_is_said_and_the_shipped_cards_stay(
+    home: Path, page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    st.cache_data.clear()
+    own = tmp_path / "own.toml"
+    own.write_text('[mine]\nlabel = "Mine"\n', "utf-8")
+    monkeypatch.setenv("TRILEMMA_HARDWARE", str(own))
+    app = shown(page)
+    st.cache_data.clear()
+    assert not app.error and "own.toml: mine" in app.warning[0].value
+    assert address(app)["gpu"] == "l4"
 
 
 # -- Roofline ----------------------------------------------------------------------------------------------------------
