@@ -232,7 +232,7 @@ def test_an_unknown_architecture_can_be_taken_as_plain_attention_and_that_is_sai
     app = pasted("ledger", unknown)
     app.checkbox[0].check().run()
     assert not app.exception and not app.error
-    assert any("treated as full attention, as asked" in item.value for item in app.warning)
+    assert any("taken as Llama with full attention, as asked" in item.value for item in app.warning)
     assert "--plain-attention" in app.code[0].value
 
 
