@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components.inputs import choice
 from app.components.section import escape
-from app.state import badge, t
+from app.state import badge, t, translated
 from experiments.calibrate import this_machine
 from experiments.report.words import number
 from ledger.errors import InputError
@@ -25,7 +25,7 @@ def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
     found = cards()
     fault = own_file_fault()
     if fault is not None:
-        st.warning(t("calc.own_file", error=escape(fault)))
+        st.warning(t("calc.own_file", error=escape(translated(fault))))
     return choice(page, "gpu", t("calc.gpu"), list(found), default, lambda name: _label(found[name]))
 
 
