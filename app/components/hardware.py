@@ -45,9 +45,13 @@ def own_file_fault() -> str | None:
     return None
 
 
+def card_name(card: Accelerator) -> str:
+    """The card's name for a sentence; this machine's in the language of the page."""
+    return t("calc.this_machine") if card.provenance == "measured" else card.label
+
+
 def _label(card: Accelerator) -> str:
-    name = t("calc.this_machine") if card.provenance == "measured" else card.label
-    return f"{name} · {t('calc.gib', value=f'{card.memory_bytes / GIB:,.2f}')}"
+    return f"{card_name(card)} · {t('calc.gib', value=f'{card.memory_bytes / GIB:,.2f}')}"
 
 
 def memory_source(card: Accelerator) -> str:

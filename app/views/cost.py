@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components import cost_parts as parts
 from app.components.calculator import kv_choice, tp_choice, weights_choice
-from app.components.hardware import cards, gpu_choice
+from app.components.hardware import card_name, cards, gpu_choice
 from app.components.inputs import choice, decimal, passed_over, segments, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
@@ -42,7 +42,7 @@ def page() -> None:
         st.error(t("failed.input_error", error=escape(translated(str(error)))))
         return
     warn_assumed(spec_of(source))
-    parts.verdict(view, setting, cards()[gpu].label)
+    parts.verdict(view, setting, card_name(cards()[gpu]))
     parts.levers(view)
     parts.arithmetic(view, setting)
     parts.why_and_trap()
