@@ -10,6 +10,7 @@ import altair as alt
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES, catalogue, translate
+from app.i18n.phrases import in_language
 from experiments import jobs
 from experiments.store import Store
 
@@ -41,6 +42,11 @@ def language() -> str:
 def t(key: str, **values: object) -> str:
     """The text of `key` in the chosen language."""
     return translate(language(), key, **values)
+
+
+def translated(text: str) -> str:
+    """Arithmetic, a warning or an error of the ledger, with its words in the chosen language."""
+    return in_language(language(), text)
 
 
 def sentences(parts: Iterable[str]) -> str:

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.components.section import section_head
-from app.state import badge, t
+from app.components.section import escape, section_head
+from app.state import badge, t, translated
 from experiments.memory_view import AccountRow, account_rows
 from experiments.report.words import MISSING
 
@@ -33,9 +33,13 @@ def accounts_section(memories: Mapping[str, Mapping[str, Any]], key: str) -> Non
 
 
 def accounts_table(rows: list[AccountRow]) -> None:
-    """account, predicted, measured, difference in MiB, and how each comes about."""
+    """account, predicted, measured, difference in MiB."""
     columns = {t("accounts.account"): st.column_config.Column(width="medium")}
     st.dataframe(pd.DataFrame([_shown(row) for row in rows]), hide_index=True, column_config=columns)
+    with st.expander(t("accounts.how")):  # in the table it would be cut at the edge
+        for row in rows:
+            if row.how:
+                st.markdown(f"**{_name(row)}**  \n{escape(translated(row.how))}")
 
 
 def _name(row: AccountRow) -> str:
@@ -48,7 +52,6 @@ def _shown(row: AccountRow) -> dict[str, str]:
         t("accounts.predicted"): _mib(row.predicted_bytes),
         t("accounts.measured"): _mib(row.measured_bytes),
         t("accounts.difference"): _mib(row.difference_bytes),
-        t("accounts.how"): row.how,
     }
 
 

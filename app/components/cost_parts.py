@@ -11,7 +11,7 @@ from app.charts import levers_chart
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import roofline_page
-from app.state import badge, draw, mode, sentences, t, words
+from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.cost_view import CostSetting, CostView
 from experiments.report.words import MISSING, number, signed_percent
 
@@ -38,7 +38,7 @@ def verdict(view: CostView, setting: CostSetting, card: str) -> None:
         st.markdown(f":{colour}-badge[{t(key)}] {label} {badge('assumed')}")
         with st.container(key="verdict_sentence"):
             st.markdown(_sentence(view, setting, card) if served else t("cost.sentence_not_served", card=card))
-        st.caption(escape(report["how"]) if not served else _caption(view, setting))
+        st.caption(escape(translated(report["how"])) if not served else _caption(view, setting))
 
 
 def _sentence(view: CostView, setting: CostSetting, card: str) -> str:
@@ -95,7 +95,7 @@ def levers(view: CostView) -> None:
             st.caption(t("cost.not_a_sum", **numbers))
         with st.expander(t("cost.levers_how")):
             for row in view.rows:
-                st.markdown(f"**{_lever(row)}** {badge(row['provenance'])}  \n{escape(row['how'])}")
+                st.markdown(f"**{_lever(row)}** {badge(row['provenance'])}  \n{escape(translated(row['how']))}")
 
 
 def arithmetic(view: CostView, setting: CostSetting) -> None:
@@ -111,7 +111,7 @@ def arithmetic(view: CostView, setting: CostSetting) -> None:
     with right:
         st.markdown(f"## {t('cost.request')} {badge(view.report['provenance'])}")
         st.caption(t("cost.request_caption"))
-        st.markdown(escape(request["how"]))
+        st.markdown(escape(translated(request["how"])))
         st.table(
             {
                 "": [t("cost.per_request"), t("cost.per_million"), t("cost.requests_month"), t("cost.tokens_month")],

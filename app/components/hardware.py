@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components.inputs import choice
 from app.components.section import escape
-from app.state import badge, t
+from app.state import badge, t, translated
 from experiments.calibrate import this_machine
 from experiments.report.words import number
 from ledger.errors import InputError
@@ -25,7 +25,7 @@ def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
     found = cards()
     fault = own_file_fault()
     if fault is not None:
-        st.warning(t("calc.own_file", error=escape(fault)))
+        st.warning(t("calc.own_file", error=escape(translated(fault))))
     return choice(page, "gpu", t("calc.gpu"), list(found), default, lambda name: _label(found[name]))
 
 
@@ -45,9 +45,13 @@ def own_file_fault() -> str | None:
     return None
 
 
+def card_name(card: Accelerator) -> str:
+    """The card's name for a sentence; this machine's in the language of the page."""
+    return t("calc.this_machine") if card.provenance == "measured" else card.label
+
+
 def _label(card: Accelerator) -> str:
-    name = t("calc.this_machine") if card.provenance == "measured" else card.label
-    return f"{name} · {t('calc.gib', value=f'{card.memory_bytes / GIB:,.2f}')}"
+    return f"{card_name(card)} · {t('calc.gib', value=f'{card.memory_bytes / GIB:,.2f}')}"
 
 
 def memory_source(card: Accelerator) -> str:

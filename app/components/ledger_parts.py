@@ -11,7 +11,7 @@ import streamlit as st
 from app.charts import capacity_chart, surface_chart
 from app.components.ledger_detail import GIB, gib
 from app.components.section import escape, section_head
-from app.state import badge, draw, mode, sentences, t, words
+from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.ledger_view import LedgerView, Remedy, Surface
 from experiments.report.words import MISSING
 from ledger.capacity import Deployment
@@ -93,7 +93,7 @@ def bars(d: Deployment, view: LedgerView) -> None:
                 origin = badge("computed" if account.get("provenance") != "estimated" else "estimated")
                 name = t(f"ledger.account_{account['name']}")
                 size = t("calc.gib", value=gib(account["bytes"]))
-                st.markdown(f"**{name}** {size} {origin}  \n{escape(account['how'])}")
+                st.markdown(f"**{name}** {size} {origin}  \n{escape(translated(account['how']))}")
 
 
 def _kept_back(view: LedgerView) -> str:

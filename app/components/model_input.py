@@ -8,7 +8,7 @@ import streamlit as st
 
 from app.components.inputs import choice, key_of, switch, whole
 from app.components.section import escape
-from app.state import set_address, t
+from app.state import set_address, t, translated
 from experiments.model_source import ModelSource, packed, unpacked
 from ledger.errors import InputError
 from ledger.model_spec import ModelSpec, load_model_spec
@@ -108,7 +108,7 @@ def _accepted(source: ModelSource) -> bool:
     try:
         spec_of(source)
     except InputError as error:
-        st.error(t("model.refused", error=escape(str(error))))
+        st.error(t("model.refused", error=escape(translated(str(error)))))
         return False
     return True
 
@@ -122,4 +122,4 @@ def spec_of(source: ModelSource) -> ModelSpec:
 def warn_assumed(spec: ModelSpec, notes: Sequence[str] = ()) -> None:
     """What was assumed of the model, or lies beyond it, before any figure."""
     for note in dict.fromkeys([*([spec.assumed] if spec.assumed else []), *notes]):
-        st.warning(escape(note))
+        st.warning(escape(translated(note)))

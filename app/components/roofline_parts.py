@@ -12,7 +12,7 @@ from app.charts.roofline import SELECTION
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
 from app.navigation import ledger_page
-from app.state import badge, draw, mode, sentences, t, words
+from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.report.words import MISSING, number
 from experiments.roofline_view import RooflineView, StepSetting, bars_of, roofline_rows
 
@@ -117,7 +117,7 @@ def _card(view: RooflineView) -> None:
     }
     st.table({"": list(rows), " ": list(rows.values())}, hide_index=True, hide_header=True)
     st.caption(t("roofline.formula"))
-    st.markdown("  \n".join(escape(step.strip()) for step in point["how"].split(";")))
+    st.markdown("  \n".join(escape(translated(step.strip())) for step in point["how"].split(";")))
 
 
 def _operator_label(key: str) -> str:
@@ -166,7 +166,7 @@ def crossover(view: RooflineView, setting: StepSetting) -> None:
         section_head(f"{t('roofline.crossover')} {badge('computed')}", caption, pd.DataFrame(rows), "crossover")
         chart = crossover_chart(view.lines, view.ridge, view.crossover_batch, mode(), words("chart."))
         draw(chart, t("alt.crossover"))
-        st.caption(escape(view.crossover_how))
+        st.caption(escape(translated(view.crossover_how)))
 
 
 def why_and_trap(view: RooflineView) -> None:

@@ -8,11 +8,11 @@ import streamlit as st
 
 from app.components import cost_parts as parts
 from app.components.calculator import kv_choice, tp_choice, weights_choice
-from app.components.hardware import cards, gpu_choice
+from app.components.hardware import card_name, cards, gpu_choice
 from app.components.inputs import choice, decimal, passed_over, segments, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
-from app.state import store, t
+from app.state import store, t, translated
 from experiments.calculator_commands import cost_command
 from experiments.cost_view import SOURCES, CostSetting, CostView, cost_view, measured_rates
 from experiments.model_source import ModelSource
@@ -39,10 +39,10 @@ def page() -> None:
     try:
         view = _view(source, gpu, setting)
     except InputError as error:
-        st.error(t("failed.input_error", error=escape(str(error))))
+        st.error(t("failed.input_error", error=escape(translated(str(error)))))
         return
     warn_assumed(spec_of(source))
-    parts.verdict(view, setting, cards()[gpu].label)
+    parts.verdict(view, setting, card_name(cards()[gpu]))
     parts.levers(view)
     parts.arithmetic(view, setting)
     parts.why_and_trap()

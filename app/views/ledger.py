@@ -22,7 +22,7 @@ from app.components.inputs import choice, exact, passed_over, whole
 from app.components.kv_parts import kv_page
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
-from app.state import t
+from app.state import t, translated
 from experiments.calculator_commands import kv_command, ledger_command
 from experiments.kv_view import kv_view, weights_known
 from experiments.ledger_view import LedgerView, Surface, ledger_view, surface_of
@@ -51,7 +51,7 @@ def page() -> None:
         else:
             _cache_alone(source, settings)
     except InputError as error:
-        st.error(t("failed.input_error", error=escape(str(error))))
+        st.error(t("failed.input_error", error=escape(translated(str(error)))))
 
 
 def _whole_ledger(source: ModelSource, settings: dict[str, Any]) -> None:

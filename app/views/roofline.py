@@ -10,7 +10,7 @@ from app.components.hardware import cards, gpu_choice
 from app.components.inputs import passed_over, segments
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.components.section import escape
-from app.state import t
+from app.state import t, translated
 from experiments.model_source import ModelSource
 from experiments.roofline_view import PHASES, RooflineView, StepSetting, roofline_view
 from ledger.errors import InputError
@@ -32,7 +32,7 @@ def page() -> None:
     try:
         view = _view(source, gpu, phases, setting)
     except InputError as error:
-        st.error(t("failed.input_error", error=escape(str(error))))
+        st.error(t("failed.input_error", error=escape(translated(str(error)))))
         return
     warn_assumed(spec_of(source), view.warnings)
     parts.verdict(view)

@@ -1,0 +1,35 @@
+"""The ledger's sentences and arithmetic on a Chinese page."""
+
+from __future__ import annotations
+
+import pytest
+
+from app.i18n.phrases import in_language
+
+
+@pytest.mark.parametrize(
+    ("english", "chinese"),
+    [
+        (
+            "16,384 tokens are more than the model's maximum of 2,048; computed all the same",
+            "16,384 token 超过模型上限 2,048；仍按此计算",
+        ),
+        ("pp: 16 is not accepted; accepted: at most one stage for each of the 12 layers",
+         "pp：不接受 16；可接受：不多于 12 层，每级至少一层"),
+        ("2 x 32 layers x 8 KV heads x 128 x 2 B = 131,072 B a token",
+         "2 x 32 层 x 8 KV 头 x 128 x 2 B = 131,072 B 每 token"),
+    ],
+)  # fmt: skip
+def test_a_known_phrase_is_chinese_and_its_numbers_stay(english: str, chinese: str) -> None:
+    assert in_language("zh", english) == chinese
+
+
+def test_names_of_operators_and_fields_are_not_torn_apart() -> None:
+    assert in_language("zh", "mlp.experts.down_proj, num_key_value_heads, layers_block_type") == (
+        "mlp.experts.down_proj, num_key_value_heads, layers_block_type"
+    )
+
+
+def test_english_stays_as_it_is() -> None:
+    text = "2 x 32 layers x 8 KV heads"
+    assert in_language("en", text) == text
