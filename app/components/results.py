@@ -10,7 +10,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
-from app.components.accounts import accounts_section
+from app.components.accounts import accounts_section, localized
 from app.components.arms import arm_names
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, words
@@ -159,7 +159,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(account.how)}")
+        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(localized(account.how))}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,
