@@ -197,7 +197,7 @@ def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Pa
 
 
 LEDGER_WORD = re.compile(r"[A-Za-z]{2,}")
-SAME_IN_BOTH = {"MLP", "KV", "MiB", "qkv", "gate", "up", "torch", "NVML"}
+SAME_IN_BOTH = {"MLP", "token", "KV", "MiB", "qkv", "gate", "up", "torch", "NVML"}
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
