@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from core_engine.memory_readings import device_memory, process_peak_bytes, process_rss_bytes
 from ledger.memory import MemoryLedger, predict_ledger
-from ledger.reconcile import reconcile
+from ledger.reconcile import Reading, reconcile
 
 if TYPE_CHECKING:
     from core_engine.engine import Engine
@@ -40,27 +40,31 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
     """`ledger.reconcile`'s JSON of a running engine, with "process_peak_bytes" and, on CUDA, torch's own two sums."""
     executor, loaded = engine.executor, engine.loaded
     padding = executor.padding_bytes()
-    measured: dict[str, tuple[int | None, str]] = {
-        "weights": (loaded.weights.num_bytes(), "sum of the tensors held"),
-        "kv_pool": (executor.kv_pool_bytes(), "the cache tensor, written once at the start"),
-        "padding_block": (padding, "the cache tensor's last block"),
-        "activation_peak": (
+    measured = {
+        "weights": Reading(loaded.weights.num_bytes(), "sum of the tensors held"),
+        "kv_pool": Reading(executor.kv_pool_bytes(), "the cache tensor, written once at the start"),
+        "padding_block": Reading(padding, "the cache tensor's last block"),
+        "activation_peak": Reading(
             executor.activation_peak_bytes() - padding,
             "tensors alive together in the largest steps, run at the start",
         ),
     }
     device = device_memory(loaded.weights.embedding.device)
     if device is not None:
-        measured["context"] = (device.context, "NVML, less what torch's allocator has reserved")
+        measured["context"] = Reading(device.context, "NVML, less what torch's allocator has reserved")
         whole = device.device_used if device.process is None else device.process
         found = reconcile(predicted, measured, whole)
         return {**found, "allocated_bytes": device.allocated, "reserved_bytes": device.reserved}
     measured |= {
-        "runtime": (loaded.runtime_bytes, "the reading itself: interpreter, libraries, tokenizer"),
-        "history": (history_bytes(engine), "steps and requests kept; it grows with the run, up to a bound"),
+        "runtime": Reading(loaded.runtime_bytes, "the same reading: interpreter, libraries, tokenizer"),
+        "history": Reading(
+            history_bytes(engine),
+            "steps and requests kept, from the sizes of a few; it grows with the run, up to a bound",
+            "estimated",
+        ),
     }
     if engine.beside_bytes:
-        measured["other_models"] = (engine.beside_bytes, "weights of the comparison's other model")
+        measured["other_models"] = Reading(engine.beside_bytes, "weights of the comparison's other model")
     return {**reconcile(predicted, measured, process_rss_bytes()), "process_peak_bytes": process_peak_bytes()}
 
 

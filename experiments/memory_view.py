@@ -10,10 +10,11 @@ from typing import Any
 from experiments.report.charts import ledger_accounts
 from ledger.errors import InputError
 from ledger.kv_cache import formula, kv_bytes_per_token_all_layers
-from ledger.memory import Account, predict_ledger
+from ledger.memory import Account, Provenance, predict_ledger
 from ledger.model_spec import ModelSpec, load_model_spec
 from ledger.reconcile import UNEXPLAINED
 
+PEAK = "process_peak"
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
 
 
@@ -58,11 +59,13 @@ def _with_prediction(
     element_bytes: int,
     memory: Mapping[str, Any],
 ) -> ArmMemory:
+    # As core_engine.accounts.predicted_ledger: unchunked, a whole prompt stands beside the running decodes.
+    beside = 0 if settings.get("chunked_prefill", "on") == "on" else int(settings["max_num_seqs"])
     ledger = predict_ledger(
         spec,
         dtype_bytes=element_bytes,
         kv_pool_bytes=int(settings["kv_memory_mib"]) * 1024**2,
-        max_num_batched_tokens=int(settings["max_num_batched_tokens"]),
+        max_num_batched_tokens=int(settings["max_num_batched_tokens"]) + beside,
         max_num_seqs=int(settings["max_num_seqs"]),
         block_size=int(settings["block_size"]),
     )
@@ -81,12 +84,19 @@ def _with_prediction(
 
 @dataclass(frozen=True)
 class AccountRow:
-    """One line of predicted against measured, bytes; None where a side has no figure. `total` closes the table."""
+    """One line of predicted against measured, bytes; None where a side has no figure.
+
+    `provenance` labels the prediction ("measured": a reading stands for it), `measured_provenance` the measurement;
+    None without a figure, or for a run that did not say.
+    """
 
     name: str
     predicted_bytes: int | None
     measured_bytes: int | None
     how: str = ""
+    measured_how: str = ""
+    provenance: Provenance | None = None
+    measured_provenance: Provenance | None = None
 
     @property
     def difference_bytes(self) -> int | None:
@@ -99,7 +109,8 @@ class AccountRow:
 def account_rows(memory: Mapping[str, Any]) -> list[AccountRow]:
     """Predicted against measured of a run's `memory` or a snapshot's `ledger`; empty for a run older than that.
 
-    The accounts in the ledger's order, then "unexplained" (the whole less every measured account), then "total".
+    The accounts in the ledger's order, then "unexplained" (the whole less every measured account), then "total", then
+    "process_peak", the largest the whole was, where the system says it.
     """
     accounts = memory.get("accounts")
     if not accounts:
@@ -109,12 +120,22 @@ def account_rows(memory: Mapping[str, Any]) -> list[AccountRow]:
             name,
             found["predicted_bytes"],
             found["measured_bytes"],
-            "; ".join(filter(None, (found["how"], found["measured_how"]))),
+            found["how"],
+            found["measured_how"],
+            found.get("provenance"),
+            found.get("measured_provenance"),
         )
         for name, found in accounts.items()
     ]
-    unexplained = AccountRow(UNEXPLAINED, None, memory["unexplained_bytes"])
-    return [*rows, unexplained, AccountRow("total", memory["predicted_bytes"], memory["total_bytes"])]
+    rows.append(_whole(UNEXPLAINED, None, memory["unexplained_bytes"]))
+    rows.append(_whole("total", memory["predicted_bytes"], memory["total_bytes"]))
+    peak = memory.get("process_peak_bytes")
+    return rows if peak is None else [*rows, _whole(PEAK, memory["predicted_bytes"], peak)]
+
+
+def _whole(name: str, predicted: int | None, measured: int | None) -> AccountRow:
+    label: Provenance | None = None if predicted is None else "computed"
+    return AccountRow(name, predicted, measured, "", "", label, None if measured is None else "measured")
 
 
 LIVE_KINDS = ("used", "held", "internal", "unused", "cached", "free")

@@ -107,7 +107,7 @@ def predict_ledger(
     busiest = max(steps, key=lambda name: activation_peak_bytes(spec, *steps[name]))
     runtime = []
     if runtime_bytes is not None:
-        runtime = [Account("runtime", runtime_bytes, "resident before the weights are read", "measured")]
+        runtime = [Account("runtime", runtime_bytes, "a reading: resident before the weights are read", "measured")]
     return MemoryLedger(
         accounts=(
             *runtime,

@@ -194,8 +194,13 @@ class StepCosts:
             f" {held:,.0f} B weights ({matrix.stored.name}) + {moved:,.0f} B in and out"
         )
         return Operator(
-            matrix.name, matrix.part, matrix.count, flops, held, 0, moved, matrix.stored.compute_dtype, how, True
+            matrix.name, matrix.part, matrix.count, flops, held, 0, moved, self._compute_dtype(matrix), how, True
         )
+
+    def _compute_dtype(self, matrix: _Matrix) -> str:
+        """What a product runs in: a router kept in float32 beside quantized weights multiplies 16-bit activations."""
+        found = matrix.stored.compute_dtype
+        return self.plain_dtype if found == "fp32" else found
 
     def _experts(self, matrix: _Matrix, tokens: int) -> Operator:
         experts, first, second = matrix.shape
@@ -212,7 +217,7 @@ class StepCosts:
             f" x {one:,} B ({matrix.stored.name}) = {held:,.0f} B + {moved:,.0f} B in and out"
         )
         return Operator(
-            matrix.name, matrix.part, matrix.count, flops, held, 0, moved, matrix.stored.compute_dtype, how, True
+            matrix.name, matrix.part, matrix.count, flops, held, 0, moved, self._compute_dtype(matrix), how, True
         )
 
     def _gathers(self, tokens: int) -> Iterable[Operator]:

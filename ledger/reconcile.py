@@ -3,33 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from ledger.memory import MemoryLedger
+from ledger.memory import MemoryLedger, Provenance
 
 UNEXPLAINED = "unexplained"
 
 
-def reconcile(
-    predicted: MemoryLedger, measured: Mapping[str, tuple[int | None, str]], total_bytes: int | None
-) -> dict[str, Any]:
-    """{"accounts": {name: {"predicted_bytes", "measured_bytes", "how", "measured_how"}}, and three sums}.
+@dataclass(frozen=True)
+class Reading:
+    """Bytes that an account holds (None: no reading), where they come from, and "estimated" for a sample's size."""
 
-    `measured` gives bytes (None: no reading) and where they come from; an account that only one side knows has None on
-    the other. "predicted_bytes" is the sum of the predictions; "unexplained_bytes" is `total_bytes` less every measured
-    account: negative where accounts say more than the whole holds, None without a total.
+    bytes: int | None
+    source: str
+    provenance: Provenance = "measured"
+
+
+NO_READING = Reading(None, "")
+
+
+def reconcile(predicted: MemoryLedger, measured: Mapping[str, Reading], total_bytes: int | None) -> dict[str, Any]:
+    """{"accounts": {name: {"predicted_bytes", "measured_bytes", "how", "measured_how", "provenance",
+    "measured_provenance"}}, and three sums}.
+
+    An account that only one side knows has None on the other, bytes and provenance. "provenance" is the prediction's:
+    "measured" where it is a reading itself. "predicted_bytes" is the sum of the predictions; "unexplained_bytes" is
+    `total_bytes` less every measured account: negative where accounts say more than the whole holds, None without a
+    total.
     """
     hows = {account.name: account for account in predicted.accounts}
     accounts: dict[str, dict[str, Any]] = {}
     for name in dict.fromkeys((*hows, *measured)):
-        account, (size, source) = hows.get(name), measured.get(name, (None, ""))
+        account, reading = hows.get(name), measured.get(name, NO_READING)
         accounts[name] = {
             "predicted_bytes": None if account is None else account.bytes,
-            "measured_bytes": size,
+            "measured_bytes": reading.bytes,
             "how": "" if account is None else account.how,
-            "measured_how": source,
+            "measured_how": reading.source,
+            "provenance": None if account is None else account.provenance,
+            "measured_provenance": None if reading.bytes is None else reading.provenance,
         }
-    known = sum(size for size, _ in measured.values() if size is not None)
+    known = sum(reading.bytes for reading in measured.values() if reading.bytes is not None)
     return {
         "accounts": accounts,
         "predicted_bytes": predicted.total_bytes,

@@ -8,7 +8,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import block_map, ledger_chart, progress_chart, rate_chart
-from app.components.accounts import accounts_table
+from app.components.accounts import accounts_how, accounts_table
 from app.components.arms import arm_names
 from app.components.picker import guess_text
 from app.state import badge, draw, heading, mode, store, t, words
@@ -181,6 +181,7 @@ def _ledger(live: dict[str, Any], names: tuple[str, ...]) -> None:
     if rows:
         with st.expander(t("accounts.title")):
             accounts_table(rows)
+            accounts_how(rows)
     kinds = live_kv_bytes(live["snapshot"])
     if kinds:
         shown = " · ".join(f"{t(f'live.kind_{kind}')} {number(size / 2**20)}" for kind, size in kinds.items())

@@ -13,7 +13,7 @@ from app.charts import change_strip, curve_card, guess_chart, ledger_chart, time
 from app.components.accounts import accounts_section
 from app.components.arms import arm_names
 from app.components.section import escape, section_head
-from app.state import badge, draw, language, mode, t, words
+from app.state import badge, draw, language, mode, t, translated, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
@@ -159,7 +159,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(account.how)}")
+        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(translated(account.how))}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,

@@ -11,6 +11,7 @@ from core_engine.config import EngineConfig
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.batch import build_batch
 from core_engine.executor.sampler import logit_places, nothing_sampled, sample_step
+from core_engine.memory_readings import return_freed_memory
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
 from core_engine.plan import GREEDY, Row, StepPlan, StepResult
@@ -92,6 +93,7 @@ class TorchExecutor:
                 self.execute(StepPlan(index=0, rows=rows, reserved=()))
             peak = max(peak, meter.peak_bytes)
         self._cache.zero_()
+        return_freed_memory()  # or the C library keeps up to 200 MB of what the dummy rows of 2,048 tokens took
         return peak
 
     def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:

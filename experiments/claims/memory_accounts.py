@@ -29,7 +29,8 @@ def check(options: Mapping[str, Any], bench: Bench) -> dict[str, Any]:
             "predicted_bytes": row.predicted_bytes,
             "measured_bytes": row.measured_bytes,
             "difference_bytes": row.difference_bytes,
-            "provenance": "measured",
+            "provenance": row.measured_provenance or row.provenance,
+            "predicted_provenance": row.provenance,
         }
         for row in rows
     ]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
+
+if TYPE_CHECKING:
+    from experiments.memory_view import AccountRow
 
 LABELS = {
     "ttft_s": "TTFT, p95",
@@ -122,12 +125,20 @@ def print_memory(memory: dict[str, Any]) -> None:
     rows = account_rows(memory)
     if not rows:
         return
-    table = plain_table("memory, MiB", "predicted (computed)", "measured", "difference", "how")
-    table.columns[-1].justify = "left"
+    table = plain_table("memory, MiB", "predicted", "label", "found", "label", "difference", "how")
+    for column in table.columns:
+        if column.header in ("label", "how"):
+            column.justify = "left"
     for row in rows:
-        sizes = (row.predicted_bytes, row.measured_bytes, row.difference_bytes)
-        table.add_row(row.name, *(_mib(size) for size in sizes), row.how)
+        predicted, found, difference = map(_mib, (row.predicted_bytes, row.measured_bytes, row.difference_bytes))
+        how = "; ".join(filter(None, (row.how, row.measured_how)))
+        table.add_row(row.name, predicted, _origin(row), found, row.measured_provenance or "", difference, how)
     console().print(table)
+
+
+def _origin(row: AccountRow) -> str:
+    """The label of a prediction; a reading that stands for one is named so."""
+    return "reading" if row.provenance == "measured" else row.provenance or ""
 
 
 def _mib(size: int | None) -> str:

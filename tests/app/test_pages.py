@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +10,11 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.i18n import catalogue, translate
+from app.state import MARKS
 from core_engine.variables import VARIABLES
 from experiments.compare import CompareSpec
 from experiments.report import headline
+from experiments.report.words import MISSING
 from tests.app.conftest import Sample
 
 MAIN = str(Path(__file__).resolve().parents[2] / "app" / "main.py")
@@ -191,6 +194,44 @@ def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Pa
     assert [item.value for item in app.info] == [translate("en", "trace.older")]
     shown = texts(app)
     assert translate("en", "trace.waterfall") in shown and translate("en", "trace.blocks") not in shown
+
+
+LEDGER_WORD = re.compile(r"[A-Za-z]{2,}")
+SAME_IN_BOTH = {"MLP", "token", "KV", "MiB", "qkv", "gate", "up", "torch", "NVML"}
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_every_account_is_labelled_by_row_and_the_runtime_is_a_reading(home: Path, sample: Sample, lang: str) -> None:
+    words = catalogue(lang)
+    label = {name: f":gray-badge[{mark} {words[name]}]" for name, (mark, _) in MARKS.items()}
+    (table,) = [item.value for item in traced(home, run=sample.run_id, lang=lang, arm="0").table]
+    rows = table.set_index(words["accounts.account"])
+    predicted, measured = rows[words["accounts.predicted"]], rows[words["accounts.measured"]]
+    runtime, weights = words["accounts.runtime"], words["accounts.weights"]
+    assert words["accounts.reading"] in predicted[runtime] and label["measured"] in predicted[runtime]
+    assert label["computed"] in predicted[weights] and label["measured"] in measured[weights]
+    assert label["estimated"] in measured[words["accounts.history"]]
+    assert list(rows.index)[-3:] == [words[f"accounts.{name}"] for name in ("unexplained", "total", "process_peak")]
+    assert MISSING not in measured[words["accounts.process_peak"]]
+
+
+def test_the_chinese_page_tells_how_in_chinese(home: Path, sample: Sample) -> None:
+    app = traced(home, run=sample.run_id, lang="zh", arm="0")
+    names = [catalogue("zh")[f"accounts.{name}"] for name in ("weights", "kv_pool", "activation_peak", "history")]
+    told = [str(item.value) for item in app.markdown if any(str(item.value).startswith(f"**{n}**  ") for n in names)]
+    assert len(told) == len(names)
+    for text in told:
+        assert set(LEDGER_WORD.findall(re.sub(r":[a-z]+-badge", "", text))) <= SAME_IN_BOTH, text
+
+
+def test_a_run_recorded_before_predictions_says_so(home: Path, sample: Sample) -> None:
+    run_id = stored(sample, "done", result={})
+    record = sample.store.record(sample.run_id, 0, 1)
+    del record["memory"]["accounts"]
+    sample.store.add_record(run_id, 0, 1, record)
+    app = traced(home, run=run_id)
+    sample.store.delete_run(run_id)
+    assert translate("en", "accounts.older") in texts(app) and not app.table
 
 
 def test_a_run_without_a_finished_repeat_and_an_unknown_one_are_said(home: Path, sample: Sample) -> None:

@@ -440,6 +440,14 @@ def test_c03_holds_where_the_four_accounts_are_nearly_everything():
     assert memory_accounts.judge(rows)[0] == "holds"
 
 
+def test_the_processs_peak_stands_last_beside_the_prediction():
+    memory = {**_memory(), "process_peak_bytes": 1100 * 2**20}
+    rows = account_rows(memory)
+    assert [row.name for row in rows][-2:] == ["total", "process_peak"]
+    assert rows[-1].difference_bytes == 1100 * 2**20 - memory["predicted_bytes"]
+    assert memory_accounts.judge(rows)[0] == "holds with a limit"
+
+
 def test_an_older_run_has_no_accounts():
     assert account_rows({"weights_bytes": 1}) == []
     assert memory_accounts.judge([])[0] == "undecided"

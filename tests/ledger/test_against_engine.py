@@ -6,12 +6,15 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
+from core_engine.executor.activation_meter import ActivationMeter  # noqa: E402
 from core_engine.executor.torch_executor import TorchExecutor  # noqa: E402
 from core_engine.model.decoder import Decoder, assemble  # noqa: E402
 from core_engine.model.spec import DecoderSpec  # noqa: E402
+from core_engine.plan import Row, StepPlan  # noqa: E402
+from ledger.activations import activation_peak_bytes  # noqa: E402
 from ledger.kv_cache import kv_bytes_per_token_all_layers  # noqa: E402
 from ledger.memory import predict_ledger  # noqa: E402
-from ledger.model_spec import ModelSpec  # noqa: E402
+from ledger.model_spec import ModelSpec, load_model_spec  # noqa: E402
 from ledger.weights import parameter_shapes, weight_bytes  # noqa: E402
 
 MIB = 2**20
@@ -90,3 +93,73 @@ def test_weights_and_pool_to_the_byte_and_peak_within_a_tenth(settings, pool_mib
     assert predicted.account("kv_pool").bytes == executor.kv_pool_bytes()
     measured = executor.measure_activations(max_seqs, max_tokens)
     assert measured == pytest.approx(predicted.account("activation_peak").bytes, rel=0.1)
+
+
+# Shapes of fault 48's grid: (batched tokens, sequences). The last one's peak is its logits, one row a sequence.
+STEPS = [(16, 4), (64, 4), (256, 4), (256, 64), (64, 64)]
+EMBEDDED = load_model_spec("embedded")
+GRID = {
+    "embedded": EMBEDDED,
+    "wide-vocabulary": ModelSpec.from_config(config(vocab_size=50_000)),
+    "narrow-vocabulary": ModelSpec.from_config(config(vocab_size=500)),
+    "wide-heads": ModelSpec.from_config(config(head_dim=96, tie_word_embeddings=False)),
+}
+
+
+@pytest.fixture(scope="module", params=GRID)
+def grid_model(request):
+    """Name, spec and a random float32 decoder of every shape of the grid, the embedded model's own among them."""
+    spec = GRID[request.param]
+    return request.param, spec, decoder_of(dict(spec.config), torch.float32)
+
+
+def metered_steps(spec, decoder):
+    """(predicted, measured) peak of every shape of STEPS, with a pool of 64 MiB."""
+    for tokens, seqs in STEPS:
+        executor = TorchExecutor(decoder, block_size=16, kv_memory_bytes=64 * MIB)
+        sizes = {"max_num_batched_tokens": tokens, "max_num_seqs": seqs}
+        ledger = predict_ledger(spec, dtype_bytes=4, kv_pool_bytes=64 * MIB, **sizes)
+        yield ledger.account("activation_peak").bytes, executor.measure_activations(seqs, tokens)
+
+
+def test_fault_48_the_activation_peak_is_the_meters_within_a_tenth_over_tokens_and_sequences(grid_model):
+    _, spec, decoder = grid_model
+    found = list(metered_steps(spec, decoder))
+    for step, (predicted, measured) in zip(STEPS, found, strict=True):
+        assert measured == pytest.approx(predicted, rel=0.1), step
+    assert len({predicted for predicted, _ in found}) > 1, "a constant"
+
+
+def test_fault_48_the_activation_peak_counts_every_logit_that_is_kept(grid_model):
+    name, spec, decoder = grid_model
+    executor = TorchExecutor(decoder, block_size=16, kv_memory_bytes=64 * MIB)
+    peaks = {}
+    for kept in (1, 256):  # a scored prompt keeps one row of logits a token
+        targets = (0,) * kept + (-1,) * (256 - kept)
+        row = Row("scored", 0, (0,) * 256, tuple(range(16)), is_prefill=True, targets=targets)
+        with ActivationMeter() as meter, torch.inference_mode():
+            executor.execute(StepPlan(index=0, rows=(row,), reserved=()))
+        peaks[kept] = meter.peak_bytes
+        assert meter.peak_bytes == pytest.approx(activation_peak_bytes(spec, 256, kept, 4), rel=0.1), kept
+    if name in ("embedded", "wide-vocabulary"):
+        assert peaks[256] > 256 * spec.vocab_size * 4 > peaks[1]
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_fault_49_weight_bytes_are_the_sum_of_the_tensors_held_with_embedding_and_head(tied):
+    settings = {**EMBEDDED.config, "num_hidden_layers": 2, "tie_word_embeddings": tied}
+    spec, weights = ModelSpec.from_config(settings), decoder_of(settings, torch.float32).weights
+    unique = {tensor.data_ptr(): tensor.untyped_storage().nbytes() for tensor in held(weights)}
+    assert weight_bytes(spec, 4) == weights.num_bytes() == sum(unique.values())
+    table = 49_152 * 576 * 4
+    layers = weights.num_bytes() - table * (1 if tied else 2)
+    assert (weights.head is weights.embedding) is tied
+    assert 0 < layers == 4 * (2 * (3 * 576 * 1536 + 2 * 576 * 576 + 2 * 192 * 576 + 2 * 576) + 576)
+
+
+def held(weights):
+    """Every tensor reachable from the weights, found by looking rather than by their own list."""
+    found = [value for value in vars(weights).values() if isinstance(value, torch.Tensor)]
+    for layer in weights.layers:
+        found += [value for value in vars(layer).values() if isinstance(value, torch.Tensor)]
+    return found

@@ -109,7 +109,7 @@ def test_a_dtype_without_a_path_runs_in_the_next_wider_one() -> None:
     assert accelerator("a100").rate("fp8") == ("bf16", 312e12)
     assert accelerator("t4").rate("bf16") == ("fp16", 65e12)
     with pytest.raises(InputError, match="fp32"):
-        accelerator("l4").rate("fp32")
+        accelerator("a10g").rate("fp32")
 
 
 def test_a_dtype_whose_own_path_is_slower_runs_in_a_wider_one() -> None:

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 from ledger.memory import Account, MemoryLedger, predict_ledger
 from ledger.model_spec import load_model_spec
-from ledger.reconcile import reconcile
+from ledger.reconcile import Reading, reconcile
 
 PREDICTED = MemoryLedger((Account("weights", 70, "given"), Account("kv_pool", 20, "given")))
 
 
 def test_what_no_account_holds_is_unexplained():
-    found = reconcile(PREDICTED, {"weights": (72, "tensors"), "history": (3, "log")}, 100)
+    found = reconcile(PREDICTED, {"weights": Reading(72, "tensors"), "history": Reading(3, "log", "estimated")}, 100)
     assert found["unexplained_bytes"] == 100 - 72 - 3
     assert found["predicted_bytes"] == 90
     assert found["accounts"]["kv_pool"]["measured_bytes"] is None
     assert found["accounts"]["history"]["predicted_bytes"] is None
 
 
+def test_every_figure_says_where_it_is_from():
+    predicted = MemoryLedger((Account("runtime", 9, "reading", "measured"), Account("weights", 70, "given")))
+    readings = {"runtime": Reading(9, "reading"), "history": Reading(3, "log", "estimated")}
+    accounts = reconcile(predicted, readings, 100)["accounts"]
+    labels = {name: (found["provenance"], found["measured_provenance"]) for name, found in accounts.items()}
+    assert labels == {
+        "runtime": ("measured", "measured"), "weights": ("computed", None), "history": (None, "estimated"),
+    }  # fmt: skip
+
+
 def test_accounts_beyond_the_whole_show_as_negative():
-    assert reconcile(PREDICTED, {"weights": (72, "tensors")}, 50)["unexplained_bytes"] == -22
+    assert reconcile(PREDICTED, {"weights": Reading(72, "tensors")}, 50)["unexplained_bytes"] == -22
 
 
 def test_without_a_whole_nothing_is_unexplained():
-    assert reconcile(PREDICTED, {"weights": (72, "tensors")}, None)["unexplained_bytes"] is None
+    assert reconcile(PREDICTED, {"weights": Reading(72, "tensors")}, None)["unexplained_bytes"] is None
 
 
 def test_the_runtime_is_an_account_only_where_it_was_read():

@@ -7,6 +7,7 @@ import pytest
 
 from ledger.errors import InputError
 from ledger.hardware import Accelerator, accelerator
+from ledger.model_spec import load_model_spec
 from ledger.operators import StepCosts
 from ledger.roofline import MAX_BATCH, achieved, attention_intensity, crossover_batch, roofline_report, timed
 from tests.ledger.test_operators import LLAMA, LLAMA_8B, config
@@ -124,3 +125,12 @@ def test_a_measured_step_is_put_against_the_roof() -> None:
     assert found["provenance"] == "measured"
     with pytest.raises(InputError, match="seconds"):
         achieved(1, 1, 0.0, DEVICE, "bf16")
+
+
+@pytest.mark.parametrize("weights", ["q8_0", "q5_k", "q2_k"])
+def test_a_router_kept_in_float32_needs_no_float32_rate(weights):
+    """Activations are 16 bit; a card without a known plain rate must not refuse the whole model for it."""
+    report = roofline_report(load_model_spec("qwen3-30b-a3b"), accelerator("a10g"), "decode", 4, 1024, weights=weights)
+    assert report["totals"]["time_s"] > 0
+    with pytest.raises(InputError, match="fp32"):
+        roofline_report(load_model_spec("qwen3-30b-a3b"), accelerator("a10g"), "decode", 4, 1024, weights="fp32")
