@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ledger.capacity import max_concurrency
+from ledger.deployment import Deployment
 from ledger.hardware import Accelerator
 from ledger.model_spec import ModelSpec
 from ledger.operators import Operator, StepCosts
@@ -44,6 +46,7 @@ class RooflineView:
     crossover_how: str
     attention_intensity: float | None
     latent: bool
+    held: int | None  # sequences that the cards' memory holds under vLLM's defaults; None for this machine
     warnings: tuple[str, ...]
 
 
@@ -67,7 +70,24 @@ def roofline_view(spec: ModelSpec, card: Accelerator, phases: Sequence[str], set
         crossover_how=first["crossover_how"],
         attention_intensity=first["attention_intensity"],
         latent=any(layer.kind == "mla" for layer in spec.layers),
+        held=_held(spec, card, setting),
         warnings=tuple(dict.fromkeys(text for report in made.values() for text in report["warnings"])),
+    )
+
+
+def _held(spec: ModelSpec, card: Accelerator, setting: StepSetting) -> int | None:
+    if card.provenance == "measured":
+        return None
+    return max_concurrency(
+        Deployment(
+            spec,
+            weights=setting.weights,
+            kv_dtype=setting.kv_dtype,
+            seq_len=setting.seq_len,
+            tp=setting.tp,
+            capacity_bytes=card.memory_bytes,
+            card=card.name,
+        )
     )
 
 

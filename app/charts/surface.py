@@ -160,5 +160,7 @@ def _gib(size: float) -> str:
 
 
 def tokens_text(tokens: int) -> str:
-    """A length as engineers write it: 4k for 4,096; what is no multiple of 1,024 in full."""
-    return f"{tokens // 1024:,}k" if tokens >= 1024 and tokens % 1024 == 0 else f"{tokens:,}"
+    """A length as engineers write it: 4k for 4,096, 1.5k for 1,536; what is no multiple of 512 in full."""
+    if tokens < 1024 or tokens % 512:
+        return f"{tokens:,}"
+    return f"{tokens // 1024:,}k" if tokens % 1024 == 0 else f"{tokens / 1024:,.1f}k"

@@ -60,8 +60,9 @@ def memory_source(card: Accelerator) -> str:
 
 
 def rates(flops_per_s: Mapping[str, float]) -> str:
-    """Rates by number format: "BF16 121, FP8 242 TFLOP/s"."""
-    return ", ".join(f"{name.upper()} {number(rate / 1e12)}" for name, rate in flops_per_s.items())
+    """Rates by number format: "BF16 121, FP8 242 TFLOP/s"; in GFLOP/s where none reaches a TFLOP/s."""
+    scale, unit = (1e12, "TFLOP/s") if max(flops_per_s.values()) >= 1e12 else (1e9, "GFLOP/s")
+    return f"{', '.join(f'{name.upper()} {number(rate / scale)}' for name, rate in flops_per_s.items())} {unit}"
 
 
 def ceilings() -> None:

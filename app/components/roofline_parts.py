@@ -25,14 +25,17 @@ def seconds(value: float) -> str:
     return f"{number(value * scale)} {unit}"
 
 
-def verdict(view: RooflineView) -> None:
-    """What limits each phase, in words."""
+def verdict(view: RooflineView, setting: StepSetting) -> None:
+    """What limits each phase, in words; and that the batch does not fit, where it does not."""
     with st.container(border=True, key="verdict"):
         marks = [_bound_badge(phase, report["totals"]["bound"]) for phase, report in view.reports.items()]
         st.markdown(f"{' '.join(marks)} {badge('computed')}")
         with st.container(key="verdict_sentence"):
             st.markdown(sentences(_phase_sentence(phase, report) for phase, report in view.reports.items()))
         st.caption(_crossover_line(view))
+        if view.held is not None and setting.batch > view.held:
+            held, batch, tokens = (f"{value:,}" for value in (view.held, setting.batch, setting.seq_len))
+            st.caption(t("roofline.not_held", held=held, batch=batch, tokens=tokens))
 
 
 def _bound_badge(phase: str, bound: str) -> str:

@@ -35,7 +35,7 @@ def page() -> None:
         st.error(t("failed.input_error", error=escape(translated(str(error)))))
         return
     warn_assumed(spec_of(source), view.warnings)
-    parts.verdict(view)
+    parts.verdict(view, setting)
     parts.roof(view)
     parts.times(view)
     parts.crossover(view, setting)

@@ -135,7 +135,7 @@ def test_without_a_limit_the_surface_still_draws() -> None:
 
 
 def test_lengths_are_written_as_engineers_do() -> None:
-    assert [tokens_text(value) for value in (512, 1024, 1536, 4096, 131072)] == ["512", "1k", "1,536", "4k", "128k"]
+    assert [tokens_text(value) for value in (512, 1024, 1536, 1700, 131072)] == ["512", "1k", "1.5k", "1,700", "128k"]
 
 
 # -- the roofline ------------------------------------------------------------------------------------------------------

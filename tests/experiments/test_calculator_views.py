@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -235,3 +236,16 @@ def test_the_kv_command_line_gives_what_the_page_shows(capsys: pytest.CaptureFix
     line = kv_command(ModelSource(fields=(32, 8, 128)), KV)
     assert command_line([*line.split()[1:], "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["kv_bytes_total"] == 17_179_869_184
+
+
+def test_a_roofline_knows_how_many_sequences_the_cards_memory_holds():
+    spec = load_model_spec("llama-3.1-8b")
+    held = {
+        kv: roofline_view(spec, accelerator("l4"), PHASES, replace(STEP, kv_dtype=kv)).held for kv in ("bf16", "int8")
+    }
+    deployed = [
+        Deployment(spec, kv_dtype=kv, seq_len=STEP.seq_len, capacity_bytes=accelerator("l4").memory_bytes)
+        for kv in held
+    ]
+    assert list(held.values()) == [max_concurrency(one) for one in deployed]
+    assert held["int8"] > held["bf16"]
