@@ -73,7 +73,11 @@ def _room_steps(view: LedgerView) -> list[tuple[str, str]]:
     steps = [(t("ledger.step_weights"), text)]
     if view.kv_room_bytes is not None:
         each = view.chosen.sequence_bytes + view.chosen.state_bytes
-        numbers = {"room": mib(view.kv_room_bytes), "each": mib(each), "count": f"{view.chosen.max_concurrency or 0:,}"}
+        numbers = {
+            "room": f"{view.kv_room_bytes:,}",
+            "each": f"{each:,}",
+            "count": f"{view.chosen.max_concurrency or 0:,}",
+        }
         steps.append((t("ledger.step_room"), _room_text(view)))
         steps.append((t("ledger.step_max"), t("ledger.step_max_text", **numbers)))
     return steps
@@ -104,10 +108,11 @@ def _term(term: KvTerm, named: bool) -> str:
 
 def _room_text(view: LedgerView) -> str:
     parts = [account for account in view.chosen.ledger.accounts if account.name not in ("kv_cache", "state")]
-    numbers = {"usable": mib(view.usable_bytes), "minus": " − ".join(mib(account.bytes) for account in parts)}
+    # In bytes: terms rounded to MiB need not add up to the rounded result.
+    numbers = {"usable": f"{view.usable_bytes:,}", "minus": " − ".join(f"{account.bytes:,}" for account in parts)}
     if not view.kv_room_bytes:
         return t("ledger.step_room_none", **numbers)
-    return t("ledger.step_room_text", room=mib(view.kv_room_bytes), gib=gib(view.kv_room_bytes), **numbers)
+    return t("ledger.step_room_text", room=f"{view.kv_room_bytes:,}", gib=gib(view.kv_room_bytes), **numbers)
 
 
 def bits_text(payload: int, bits: float) -> str:

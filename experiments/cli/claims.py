@@ -80,10 +80,21 @@ def print_outcome(result: dict[str, Any]) -> None:
         print("\n".join(_evidence(item)))
 
 
+def _plain(key: str, value: Any) -> str:
+    """A field for a reader: bytes in MiB, no more than four digits of a fraction."""
+    if key.endswith("_bytes") and isinstance(value, int | float):
+        return f"{key.removesuffix('_bytes').replace('_', ' ')} {value / 2**20:,.2f} MiB"
+    if isinstance(value, float):
+        value = f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
+    elif isinstance(value, int) and not isinstance(value, bool):
+        value = f"{value:,}"
+    return f"{key.replace('_', ' ')} {value}"
+
+
 def _evidence(item: Mapping[str, Any]) -> list[str]:
     """A figure as its name, value and label, with the formula below; evidence of another form as its fields."""
     if not {"name", "value", "unit", "provenance"} <= item.keys():
-        return ["  " + ", ".join(f"{key} {value}" for key, value in item.items())]
+        return ["  " + ", ".join(_plain(key, value) for key, value in item.items() if value is not None)]
     value, unit = item["value"], item["unit"]
     text = (
         "not measured"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import subprocess
 import sys
@@ -42,6 +43,8 @@ def ui(
     # Streamlit reads its theme from .streamlit/ beside the page's package or in the working directory.
     server = subprocess.Popen(command, stdout=subprocess.DEVNULL if as_json else sys.stderr, cwd=page.parents[1])
     url = f"http://{HOST}:{port}"
+    with suppress(ValueError):  # not in the main thread
+        signal.signal(signal.SIGTERM, _interrupt)  # or the server would outlive this process and keep the port
     try:
         _wait_until_ready(server, url)
         if as_json:
@@ -56,6 +59,10 @@ def ui(
     if code:
         raise CannotRunError(f"ui: the page's server ended with exit code {code}")
     return DONE
+
+
+def _interrupt(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 def require_free_port(port: int) -> None:

@@ -314,3 +314,20 @@ def test_a_claims_figures_are_readable_lines_with_both_units(capsys: pytest.Capt
     assert run(["claims", "run", "C45"]) == 0
     out = capsys.readouterr().out
     assert "KV cache, 8 KV heads, fp16, sequences 1: 17,179,869,184 B (17.18 GB, 16.00 GiB) (computed)\n" in out
+
+
+def test_a_page_that_is_terminated_takes_its_server_along(tmp_path: Path) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, "-m", "experiments.cli", "ui", "--port", str(port), "--json"]
+    page = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    assert page.stdout is not None
+    served = json.loads(
+        page.stdout.readline() + page.stdout.readline() + page.stdout.readline() + page.stdout.readline()
+    )
+    page.terminate()
+    assert page.wait(timeout=30) == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(served["pid"], 0)
+    require_free_port(port)
