@@ -114,10 +114,6 @@ class LayerSpec:
         """Elements added for each token for good: like `kv_elements_per_rank`, without rows that a window bounds."""
         return sum(-(-row.heads_of_rank(tp) * row.width // row.stride) for row in self.rows if row.window is None)
 
-    def elements_kept(self, seq_len: int, block_size: int | None = None, tp: int = 1) -> int:
-        """Elements of the cache of one sequence of `seq_len` tokens on the largest of `tp` ranks."""
-        return sum(row.heads_of_rank(tp) * row.width * row.kept(seq_len, block_size) for row in self.rows)
-
     def tokens_kept(self, seq_len: int, block_size: int | None = None) -> int:
         """Tokens of `seq_len` whose own keys are held: min(L, window), rounded up to whole blocks of `block_size`."""
         return _kept(seq_len, self.window, block_size) if self.keeps_kv else 0

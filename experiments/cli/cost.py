@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.numbers import number, whole
-from experiments.cli.options import Json
+from experiments.cli.options import Gpu, Json, Plain
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
 
@@ -19,9 +19,7 @@ def cost(
     rate: Annotated[str, typer.Option("--rate", metavar="PER_S", help="Requests a second, all month.")] = "10",
     input_tokens: Annotated[str, typer.Option("--input-tokens", metavar="N", help="Tokens of a prompt.")] = "500",
     output_tokens: Annotated[str, typer.Option("--output-tokens", metavar="N", help="Tokens of an answer.")] = "500",
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="Card of the catalogue, a .toml file, or this.")
-    ] = None,
+    gpu: Gpu = None,
     price: Annotated[
         str | None, typer.Option("--price-per-device-hour", metavar="PRICE", help="1 is assumed when not given.")
     ] = None,
@@ -60,9 +58,7 @@ def cost(
     price_output: Annotated[
         str, typer.Option("--price-per-million-output", metavar="PRICE", help="What a vendor charges, if one does.")
     ] = "0",
-    plain: Annotated[
-        bool, typer.Option("--plain-attention", help="Take an unknown architecture as full attention everywhere.")
-    ] = False,
+    plain: Plain = False,
     as_json: Json = False,
 ) -> None:
     """Compute cards, device-hours and money for a month, at a measured throughput or at the bound of the roofline."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.numbers import whole
-from experiments.cli.options import Json
+from experiments.cli.options import Json, Plain
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
 
@@ -35,9 +35,7 @@ def kv(
     layers: Annotated[str | None, typer.Option("--layers", metavar="N", help="Typed instead of CONFIG.")] = None,
     kv_heads: Annotated[str | None, typer.Option("--kv-heads", metavar="N", help="Typed instead of CONFIG.")] = None,
     head_dim: Annotated[str | None, typer.Option("--head-dim", metavar="N", help="Typed instead of CONFIG.")] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain-attention", help="Take an unknown architecture as full attention everywhere.")
-    ] = False,
+    plain: Plain = False,
     as_json: Json = False,
 ) -> None:
     """Compute KV cache bytes a token, a sequence and in all."""

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.numbers import number, whole
-from experiments.cli.options import Json
+from experiments.cli.options import Gpu, Json, Plain
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
 
@@ -19,9 +19,7 @@ def ledger(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="config.json, model directory, preset, or - for stdin.")
     ],
-    gpu: Annotated[
-        str | None, typer.Option("--gpu", metavar="NAME", help="Card of the catalogue, a .toml file, or this.")
-    ] = None,
+    gpu: Gpu = None,
     seq_len: Annotated[str, typer.Option("--seq-len", metavar="N", help="Tokens in a sequence.")] = "4096",
     concurrency: Annotated[str, typer.Option("--concurrency", metavar="N", help="Sequences at once.")] = "1",
     kv_dtype: Annotated[str, typer.Option("--kv-dtype", metavar="TYPE", help="Format of KV elements.")] = "bf16",
@@ -57,9 +55,7 @@ def ledger(
         str | None,
         typer.Option("--measured-bytes", metavar="N", help="What was really held, to show what is unexplained."),
     ] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain-attention", help="Take an unknown architecture as full attention everywhere.")
-    ] = False,
+    plain: Plain = False,
     surface: Annotated[bool, typer.Option("--surface", help="Also context x concurrency by KV format.")] = False,
     as_json: Json = False,
 ) -> None:

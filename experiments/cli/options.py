@@ -10,6 +10,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to std
 Set = Annotated[
     list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="Set a variable of the engine; repeatable.")
 ]
+Gpu = Annotated[str | None, typer.Option("--gpu", metavar="NAME", help="Card of the catalogue, a .toml file, or this.")]
+Plain = Annotated[
+    bool, typer.Option("--plain-attention", help="Take an unknown architecture as full attention everywhere.")
+]
 Workload = Annotated[
     str,
     typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix."),
