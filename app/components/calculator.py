@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 from urllib.parse import urlencode
 
 import pandas as pd
 import streamlit as st
 
-from app.components.inputs import choice, rung
-from app.state import language, t
+from app.components.inputs import choice, passed_over, rung
+from app.components.section import escape
+from app.state import language, t, translated
 from experiments.ladders import LADDER
+from ledger.errors import InputError
 from ledger.formats import BITS
 from ledger.weight_formats import AS_STORED, WEIGHT_FORMATS
 
@@ -20,6 +22,24 @@ MOST_TOKENS, MOST_SEQUENCES = 2**24, 2**20
 CONTEXTS = tuple(rung for rung in LADDER if 128 <= rung <= 2**20)
 COUNTS = (1, *(rung for rung in LADDER if 2 <= rung <= 4096))
 SHARED = ("model", "config", "plain", "gpu", "weights", "kv_dtype", "seq_len", "tp", "lang")
+
+
+Inputs = TypeVar("Inputs")
+
+
+def calculator(page: str, inputs: Callable[[], Inputs | None], figures: Callable[[Inputs], None]) -> None:
+    """A calculator page: its question, the box of inputs, and the figures they give, or why there are none."""
+    st.title(t(f"{page}.question"), anchor=False)
+    st.caption(t(f"{page}.caption"))
+    with st.container(border=True):
+        found = inputs()
+    passed_over(page)
+    if found is None:
+        return
+    try:
+        figures(found)
+    except InputError as error:
+        st.error(t("failed.input_error", error=escape(translated(str(error)))))
 
 
 def weights_choice(page: str) -> str:

@@ -7,16 +7,14 @@ from typing import Any
 import streamlit as st
 
 from app.components import cost_parts as parts
-from app.components.calculator import kv_choice, tp_choice, weights_choice
+from app.components.calculator import calculator, kv_choice, tp_choice, weights_choice
 from app.components.hardware import card_name, cards, gpu_choice
-from app.components.inputs import choice, decimal, passed_over, segments, whole
+from app.components.inputs import choice, decimal, segments, whole
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
-from app.components.section import escape
-from app.state import store, t, translated
+from app.state import store, t
 from experiments.calculator_commands import cost_command
 from experiments.cost_view import SOURCES, CostSetting, CostView, cost_view, measured_rates
 from experiments.model_source import ModelSource
-from ledger.errors import InputError
 from ledger.formats import BITS
 from ledger.weight_formats import WEIGHT_FORMATS
 
@@ -28,19 +26,12 @@ LISTED = 100
 
 def page() -> None:
     """Draw the page for the inputs of the address."""
-    st.title(t("cost.question"), anchor=False)
-    st.caption(t("cost.caption"))
-    with st.container(border=True):
-        inputs = _inputs()
-    passed_over(PAGE)
-    if inputs is None:
-        return
+    calculator(PAGE, _inputs, _figures)
+
+
+def _figures(inputs: tuple[ModelSource, str, CostSetting]) -> None:
     source, gpu, setting = inputs
-    try:
-        view = _view(source, gpu, setting)
-    except InputError as error:
-        st.error(t("failed.input_error", error=escape(translated(str(error)))))
-        return
+    view = _view(source, gpu, setting)
     warn_assumed(spec_of(source))
     parts.verdict(view, setting, card_name(cards()[gpu]))
     parts.levers(view)

@@ -11,6 +11,7 @@ from app.components import ledger_parts as parts
 from app.components.calculator import (
     MOST_SEQUENCES,
     MOST_TOKENS,
+    calculator,
     context,
     kv_choice,
     sequences,
@@ -18,17 +19,15 @@ from app.components.calculator import (
     weights_choice,
 )
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import choice, exact, passed_over, whole
+from app.components.inputs import choice, exact, whole
 from app.components.kv_parts import kv_page
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
-from app.components.section import escape
-from app.state import t, translated
+from app.state import t
 from experiments.calculator_commands import kv_command, ledger_command
 from experiments.kv_view import kv_view, weights_known
 from experiments.ledger_view import LedgerView, Surface, ledger_view, surface_of
 from experiments.model_source import ModelSource
 from ledger.capacity import ENGINES, Deployment
-from ledger.errors import InputError
 from ledger.formats import GROUP_OVERHEAD_BYTES
 
 PAGE = "ledger"
@@ -37,21 +36,15 @@ PP = tuple(str(count) for count in (1, 2, 3, 4, 6, 8, 16))
 
 def page() -> None:
     """Draw the page for the inputs of the address."""
-    st.title(t("ledger.question"), anchor=False)
-    st.caption(t("ledger.caption"))
-    with st.container(border=True):
-        inputs = _inputs()
-    passed_over(PAGE)
-    if inputs is None:
-        return
+    calculator(PAGE, _inputs, _figures)
+
+
+def _figures(inputs: tuple[ModelSource, dict[str, Any]]) -> None:
     source, settings = inputs
-    try:
-        if _weights_known(source):
-            _whole_ledger(source, settings)
-        else:
-            _cache_alone(source, settings)
-    except InputError as error:
-        st.error(t("failed.input_error", error=escape(translated(str(error)))))
+    if _weights_known(source):
+        _whole_ledger(source, settings)
+    else:
+        _cache_alone(source, settings)
 
 
 def _whole_ledger(source: ModelSource, settings: dict[str, Any]) -> None:

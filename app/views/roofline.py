@@ -5,15 +5,13 @@ from __future__ import annotations
 import streamlit as st
 
 from app.components import roofline_parts as parts
-from app.components.calculator import context, kv_choice, sequences, tp_choice, weights_choice
+from app.components.calculator import calculator, context, kv_choice, sequences, tp_choice, weights_choice
 from app.components.hardware import cards, gpu_choice
-from app.components.inputs import passed_over, segments
+from app.components.inputs import segments
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
-from app.components.section import escape
-from app.state import t, translated
+from app.state import t
 from experiments.model_source import ModelSource
 from experiments.roofline_view import PHASES, RooflineView, StepSetting, roofline_view
-from ledger.errors import InputError
 
 PAGE = "roofline"
 BOTH = "both"
@@ -21,19 +19,12 @@ BOTH = "both"
 
 def page() -> None:
     """Draw the page for the inputs of the address."""
-    st.title(t("roofline.question"), anchor=False)
-    st.caption(t("roofline.caption"))
-    with st.container(border=True):
-        inputs = _inputs()
-    passed_over(PAGE)
-    if inputs is None:
-        return
+    calculator(PAGE, _inputs, _figures)
+
+
+def _figures(inputs: tuple[ModelSource, str, tuple[str, ...], StepSetting]) -> None:
     source, gpu, phases, setting = inputs
-    try:
-        view = _view(source, gpu, phases, setting)
-    except InputError as error:
-        st.error(t("failed.input_error", error=escape(translated(str(error)))))
-        return
+    view = _view(source, gpu, phases, setting)
     warn_assumed(spec_of(source), view.warnings)
     parts.verdict(view, setting)
     parts.roof(view)

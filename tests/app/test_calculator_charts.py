@@ -11,6 +11,7 @@ from app import charts
 from app.charts.roofline import SELECTION
 from app.charts.surface import tokens_text
 from app.theme import HEAT, TOKENS
+from tests.app.chart_rows import rows, texts
 
 GIB = 2**30
 WORDS = {key: f"<{key}>" for key in charts.WORD_KEYS}
@@ -24,21 +25,6 @@ WORDS |= {
     "crossover_at": "from {batch}",
 }
 MODES = ("light", "dark")
-
-
-def rows(chart: alt.LayerChart, *fields: str, mark: str | None = None) -> list[dict[str, Any]]:
-    """The rows of all layers (of one mark) that have every one of `fields`; validates the whole chart."""
-    spec = chart.to_dict(validate=True)
-    found = []
-    for layer in spec["layer"]:
-        values = layer["data"]["values"] if "values" in layer["data"] else spec["datasets"][layer["data"]["name"]]
-        if mark is None or layer["mark"]["type"] == mark:
-            found += [row for row in values if all(field in row for field in fields)]
-    return found
-
-
-def texts(chart: alt.LayerChart) -> list[str]:
-    return [row["text"] for row in rows(chart, "text", mark="text")]
 
 
 # -- the ledger bars ---------------------------------------------------------------------------------------------------

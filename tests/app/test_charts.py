@@ -14,6 +14,7 @@ import pytest
 from app import charts
 from app.charts.common import exact, number, percent, ticks
 from app.theme import HEAT, REQUESTS, TOKENS, chart_config
+from tests.app.chart_rows import rows, texts
 
 ROOT = Path(__file__).resolve().parents[2]
 MIB = 2**20
@@ -59,21 +60,6 @@ ONE_PAIR = curve(baseline_ci95=None, candidate_ci95=None, ci95=None)
 NO_CHANGE = curve(
     baseline=40.0, candidate=40.0, baseline_ci95=[40, 40], candidate_ci95=[40, 40], change_pct=0.0, ci95=[0, 0]
 )
-
-
-def rows(chart: alt.LayerChart, *fields: str, mark: str | None = None) -> list[dict[str, Any]]:
-    """The inline rows of all layers (of one mark) that have every one of `fields`; validates the whole chart."""
-    spec = chart.to_dict(validate=True)
-    found = []
-    for layer in spec["layer"]:
-        values = layer["data"]["values"] if "values" in layer["data"] else spec["datasets"][layer["data"]["name"]]
-        if mark is None or layer["mark"]["type"] == mark:
-            found += [row for row in values if all(field in row for field in fields)]
-    return found
-
-
-def texts(chart: alt.LayerChart) -> list[str]:
-    return [row["text"] for row in rows(chart, "text", mark="text")]
 
 
 def live(**changes: Any) -> dict[str, Any]:
