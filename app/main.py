@@ -8,6 +8,7 @@ from pathlib import Path
 import streamlit as st
 
 from app.components.hardware import ceilings
+from app.components.kernels import kernels_line
 from app.i18n import LANGUAGE_NAMES
 from app.navigation import groups
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
@@ -43,7 +44,12 @@ def sidebar() -> None:
             set_address(lang=chosen)
             st.rerun()
         device = t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0))
-        lines = [f"{t('nav.device')}: {device}", t("nav.assumed_price"), t("nav.version", version=version())]
+        lines = [
+            f"{t('nav.device')}: {device}",
+            kernels_line(),
+            t("nav.assumed_price"),
+            t("nav.version", version=version()),
+        ]
         st.caption("  \n".join(lines))
         ceilings()
 

@@ -30,6 +30,16 @@ def roofline_page() -> StreamlitPage:
     return st.Page(_roofline, title=t("nav.roofline"), icon=":material/show_chart:", url_path="roofline")
 
 
+def quantization_page() -> StreamlitPage:
+    """What number formats save and what they cost."""
+    return st.Page(_quantization, title=t("nav.quantization"), icon=":material/compress:", url_path="quantization")
+
+
+def speculation_page() -> StreamlitPage:
+    """What drafting tokens gains, and where it does not pay."""
+    return st.Page(_speculation, title=t("nav.speculation"), icon=":material/fast_forward:", url_path="speculation")
+
+
 def cost_page() -> StreamlitPage:
     """What a month costs."""
     return st.Page(_cost, title=t("nav.cost"), icon=":material/paid:", url_path="cost")
@@ -44,7 +54,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
         t("nav.experiment"): [workbench_page(), trace_page()],
-        t("nav.understand"): [ledger_page(), roofline_page()],
+        t("nav.understand"): [ledger_page(), roofline_page(), quantization_page(), speculation_page()],
         t("nav.decide"): [cost_page(), runs_page()],
     }
 
@@ -67,6 +77,14 @@ def _ledger() -> None:
 
 def _roofline() -> None:
     _draw("roofline")
+
+
+def _quantization() -> None:
+    _draw("quantization")
+
+
+def _speculation() -> None:
+    _draw("speculation")
 
 
 def _cost() -> None:

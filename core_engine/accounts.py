@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from core_engine.executor.torch_executor import most_drafts
+from core_engine.kv.format import KVFormat
 from core_engine.memory_readings import device_memory, process_peak_bytes, process_rss_bytes
 from ledger.memory import MemoryLedger, predict_ledger
 from ledger.reconcile import Reading, reconcile
+from ledger.step_kernels import StepKernels
 
 if TYPE_CHECKING:
     from core_engine.engine import Engine
@@ -23,16 +27,21 @@ SMALL_INTS = range(-5, 257)  # CPython has each of these once
 
 def predicted_ledger(engine: Engine) -> MemoryLedger:
     """What the engine's settings say, and the reading taken before its weights were read."""
-    config, embedding = engine.config, engine.loaded.weights.embedding
+    config, weights = engine.config, engine.loaded.weights
     beside = 0 if config.chunked_prefill == "on" else config.max_num_seqs  # a whole prompt beside running decodes
     return predict_ledger(
         engine.loaded.spec,
-        dtype_bytes=embedding.dtype.itemsize,
+        dtype_bytes=weights.dtype.itemsize,
         kv_pool_bytes=config.kv_memory_mib * MIB,
+        kv=KVFormat.from_config(config, weights.dtype).blocks,
         max_num_batched_tokens=config.max_num_batched_tokens + beside,
         max_num_seqs=config.max_num_seqs,
         block_size=config.block_size,
-        runtime_bytes=engine.loaded.runtime_bytes if embedding.device.type == "cpu" else None,
+        kernels=replace(
+            StepKernels.of_run(config.settings(), engine.environment), formats=engine.loaded.decoder.formats
+        ),
+        runtime_bytes=engine.loaded.runtime_bytes if weights.device.type == "cpu" else None,
+        most_drafts=most_drafts(config),
     )
 
 
@@ -49,7 +58,12 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
             "tensors alive together in the largest steps, run at the start",
         ),
     }
-    device = device_memory(loaded.weights.embedding.device)
+    if tails := executor.kv_tail_bytes():
+        measured["kv_tail"] = Reading(tails, "the tensor of the slots")
+    if (proposer := engine.speculation.proposer) is not None:
+        measured["draft_weights"] = Reading(proposer.weights_bytes(), "the proposer's own tensors")
+        measured["draft_cache"] = Reading(proposer.cache_bytes(), "what it keeps of the running requests")
+    device = device_memory(loaded.weights.device)
     if device is not None:
         measured["context"] = Reading(device.context, "NVML, less what torch's allocator has reserved")
         whole = device.device_used if device.process is None else device.process

@@ -26,12 +26,29 @@ class EngineConfig:
     kv_layout: str = "paged"
     block_size: int = 16
     kv_memory_mib: int = 256
+    kv_dtype: str = "auto"
+    kv_key_axis: str = "channel"
+    kv_protect: str = "none"
     kv_watermark: float = 0.01
     prefix_cache: str = "on"
     model: str = "embedded"
     device: str = "auto"
     dtype: str = "auto"
+    weights: str = "none"
+    weight_group: str = "64"
+    weight_symmetric: str = "on"
+    head_weights: str = "16bit"
     threads: int = 0
+    kernels: str = "auto"
+    graph: str = "auto"
+    fused_ops: str = "on"
+    attention: str = "flash"
+    kv_splits: str = "auto"
+    pin_threads: str = "off"
+    speculation: str = "off"
+    draft_model: str = "shipped"
+    num_draft_tokens: int = 4
+    draft_control: str = "adaptive"
     seed: int = 0
 
     @classmethod
@@ -50,22 +67,30 @@ class EngineConfig:
 
 def _refuse_conflicts(values: Mapping[str, Value]) -> None:
     """InputError that lists every value that another variable's value rules out, and what it would have to be."""
-    conflicts = [
-        f"{other}={needed} (needed by {name}={value})"
+    conflicts = [*_missing(values), *_excluded(values)]
+    if values["batching"] != "continuous" and int(values["max_queue"]) < int(values["max_num_seqs"]):
+        least = f"of at least max_num_seqs={values['max_num_seqs']} with batching={values['batching']}"
+        conflicts.append(("max_queue", f"max_queue {least}, or no batch gets full"))
+    if conflicts:
+        given = ", ".join(f"{name}={values[name]}" for name in dict.fromkeys(name for name, _ in conflicts))
+        raise InputError("settings", given, "; ".join(needed for _, needed in conflicts))
+
+
+def _missing(values: Mapping[str, Value]) -> list[tuple[str, str]]:
+    """(variable, what it has to be and why) of every value that another needs and that is not so."""
+    return [
+        (other, f"{other}={needed} (needed by {name}={value})")
         for name, value in values.items()
         for other, needed in VARIABLES[name].requires.get(str(value), {}).items()
         if values[other] != needed
     ]
-    if conflicts:
-        given = ", ".join(f"{other}={values[other]}" for other in _names(conflicts))
-        raise InputError("settings", given, "; ".join(conflicts))
-    if values["batching"] != "continuous" and int(values["max_queue"]) < int(values["max_num_seqs"]):
-        raise InputError(
-            "max_queue",
-            values["max_queue"],
-            f"at least max_num_seqs={values['max_num_seqs']} with batching={values['batching']}, or no batch gets full",
-        )
 
 
-def _names(conflicts: list[str]) -> list[str]:
-    return list(dict.fromkeys(text.partition("=")[0] for text in conflicts))
+def _excluded(values: Mapping[str, Value]) -> list[tuple[str, str]]:
+    """(variable, what it may be and why) of every value that another can't go with."""
+    return [
+        (other, f"{other} other than {' or '.join(map(str, ruled_out))} (which has no {name}={value})")
+        for name, value in values.items()
+        for other, ruled_out in VARIABLES[name].ruled_out(value).items()
+        if values[other] in ruled_out
+    ]

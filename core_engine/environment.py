@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from core_engine.cores import threads_found
 from ledger.errors import CannotRunError, InputError
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
+def cuda_is_here() -> bool:
+    """Whether torch can use a CUDA device."""
+    return torch.cuda.is_available()
+
+
 def resolve_device(name: str) -> torch.device:
     """The torch device of a `device` setting; CannotRunError when CUDA is asked for and absent."""
-    available = torch.cuda.is_available()
+    available = cuda_is_here()
     if name == "cuda" and not available:
         raise CannotRunError("device: cuda was asked for and no CUDA device is usable here; use device=cpu")
     return torch.device("cuda" if name == "cuda" or (name == "auto" and available) else "cpu")
@@ -52,10 +57,8 @@ def cpu_computes_bf16() -> bool:
 
 
 def resolve_threads(threads: int) -> int:
-    """0 means every core this process may run on."""
-    if threads:
-        return threads
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """0 means one for each physical core that this process may use: core_engine/cores.py."""
+    return threads or threads_found()
 
 
 def cpu_name() -> str:

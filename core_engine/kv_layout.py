@@ -42,6 +42,10 @@ class KVLayout(Protocol):
         """Undo a `grow` whose step was not executed."""
         ...
 
+    def trim(self, request: Request) -> None:
+        """Give back what lies behind the last token, where rejected drafts were."""
+        ...
+
     def publish(self, request: Request) -> None:
         """Make the full blocks whose KV is computed findable for others."""
         ...
@@ -84,12 +88,12 @@ class _Layout:
     def release(self, request: Request) -> None:
         """Drop every block, the last first, so that the beginning of a cached prefix outlives its end."""
         self._drop(request, request.blocks[::-1])
-        request.blocks.clear()
+        request.blocks = ()
         request.num_published = 0
 
     def take_back(self, request: Request, blocks: Sequence[int]) -> None:
         """Undo a `grow`: its blocks are the last of the table."""
-        del request.blocks[len(request.blocks) - len(blocks) :]
+        request.blocks = request.blocks[: len(request.blocks) - len(blocks)]
         self._drop(request, blocks)
 
     @property
@@ -114,7 +118,7 @@ class _Layout:
             self._journal.append((what, request_id, found))
 
     def _give(self, request: Request, blocks: list[int]) -> list[int]:
-        request.blocks.extend(blocks)
+        request.blocks += tuple(blocks)
         self._note("take", request.id, blocks)
         return blocks
 
@@ -152,7 +156,7 @@ class PagedLayout(_Layout):
         for block in shared:
             self.pool.share(block)
         self._note("share", request.id, shared)
-        request.blocks.extend(shared)
+        request.blocks += tuple(shared)
         request.num_computed = len(shared) * self.pool.block_size
         request.num_published = len(shared)
         return True
@@ -175,6 +179,12 @@ class PagedLayout(_Layout):
         if need > self.pool.num_available:
             return None
         return self._give(request, self.pool.take(need)) if need > 0 else []
+
+    def trim(self, request: Request) -> None:
+        """Blocks that hold none of its tokens; none of them has been published."""
+        surplus = request.blocks[self.pool.blocks_for(len(request.tokens)) :]
+        if surplus:
+            self.take_back(request, surplus)
 
     def publish(self, request: Request) -> None:
         """Only full blocks, and only those computed by a committed step: nobody reads KV that is not there yet."""
@@ -222,6 +232,9 @@ class ContiguousLayout(_Layout):
     def grow(self, request: Request, num_tokens: int) -> list[int] | None:
         """Nothing to add: the reservation holds all that can come."""
         return []
+
+    def trim(self, request: Request) -> None:
+        """The reservation stays."""
 
     def publish(self, request: Request) -> None:
         """A run belongs to one request: nothing is shared."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from core_engine.plan import StepPlan
-from core_engine.request import State
+from core_engine.request import Request, State
 from core_engine.scheduler import Scheduler
 
 
@@ -16,22 +16,32 @@ def kv_usage(scheduler: Scheduler, plan: StepPlan | None = None) -> dict[str, in
     most that one request could still be given, in one piece where the layout needs that.
     """
     pool, size = scheduler.pool, scheduler.pool.block_size
-    ends = {row.request_id: row.end for row in plan.rows} if plan is not None else {}
-    kinds = {"used": 0, "held": 0, "internal": 0, "unused": 0}
+    ends = {row.request_id: row.start + len(row.tokens) for row in plan.rows} if plan is not None else {}
+    used = held = internal = unused = 0
     seen: set[int] = set()
-    for request in sorted(scheduler.running, key=lambda request: request.state is State.HELD):
+    for request in sorted(scheduler.running, key=_is_held) if pool.num_duplicates else scheduler.running:
         end = ends.get(request.id, request.num_computed)
-        begun = pool.blocks_for(end)
+        begun = -(-end // size)
         again = 0
         if pool.num_duplicates:  # shared blocks are full, and the first holder has counted them
             again = sum(block in seen for block in request.blocks[:begun])
             seen.update(request.blocks[:begun])
-        kinds["held" if request.state is State.HELD else "used"] += end - again * size
-        kinds["internal"] += begun * size - end
-        kinds["unused"] += (len(request.blocks) - begun) * size
+        if request.state is State.HELD:
+            held += end - again * size
+        else:
+            used += end - again * size
+        internal += begun * size - end
+        unused += (len(request.blocks) - begun) * size
     return {
-        **{f"{kind}_tokens": tokens for kind, tokens in kinds.items()},
+        "used_tokens": used,
+        "held_tokens": held,
+        "internal_tokens": internal,
+        "unused_tokens": unused,
         "cached_tokens": pool.num_cached * size,
         "free_tokens": pool.num_free * size,
         "largest_free_tokens": scheduler.layout.largest_free() * size,
     }
+
+
+def _is_held(request: Request) -> bool:
+    return request.state is State.HELD

@@ -24,7 +24,7 @@ def hit_rate(requests: Sequence[Request]) -> float | None:
 
 
 def kv_bytes_per_token(engine: Engine) -> int:
-    """Bytes of KV one token takes in this engine's cache."""
+    """Bytes of KV one token takes in this engine's cache, rounded down where scales of a block are shared."""
     return engine.executor.kv_pool_bytes() // (engine.pool.num_blocks * engine.pool.block_size)
 
 
@@ -36,19 +36,21 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
     per_token = kv_bytes_per_token(engine)
     usage = kv_usage(engine.scheduler)
     used = (usage["used_tokens"] + usage["held_tokens"]) * per_token
-    reserved = engine.pool.num_used * engine.pool.block_size * per_token
+    reserved = engine.pool.num_used * (engine.executor.kv_pool_bytes() // engine.pool.num_blocks)
     weights = engine.loaded.weights.num_bytes()
     pool, activations = engine.executor.kv_pool_bytes(), engine.executor.activation_peak_bytes()
-    rss = process_rss_bytes() if engine.loaded.weights.embedding.device.type == "cpu" else None
+    tails = engine.executor.kv_tail_bytes()
+    rss = process_rss_bytes() if engine.loaded.weights.device.type == "cpu" else None
     return {
         "weights_bytes": weights,
         "kv_pool_bytes": pool,
+        "kv_tail_bytes": tails,
         "kv_reserved_bytes": reserved,
         "kv_used_bytes": used,
         "kv_wasted_bytes": reserved - used,
         "kv_cached_bytes": usage["cached_tokens"] * per_token,
         "activation_peak_bytes": activations,
-        "other_bytes": None if rss is None else max(0, rss - weights - pool - activations),
+        "other_bytes": None if rss is None else max(0, rss - weights - pool - tails - activations),
         "process_rss_bytes": rss,
     }
 
@@ -130,8 +132,6 @@ def record(engine: Engine) -> dict[str, Any]:
         "counters": {
             "preemptions": engine.scheduler.num_preemptions,
             "prefix_hit_rate": hit_rate(requests),
-            "alpha": None,
-            "acceptance_rate": None,
-            "tokens_per_pass": None,
+            **engine.speculation.counters(),
         },
     }

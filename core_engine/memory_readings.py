@@ -6,6 +6,7 @@ None stands for what the system does not say; nothing here is guessed.
 from __future__ import annotations
 
 import ctypes
+import mmap
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -44,6 +45,19 @@ def return_freed_memory() -> None:
     """Give freed pages of the C library's heap back to the system; nothing where the library has no malloc_trim."""
     with suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)
+
+
+def prefer_huge_pages(tensor: torch.Tensor) -> None:
+    """Ask for huge pages for a CPU tensor not yet written to: who walks through all of it looks up fewer addresses.
+
+    Linux where its setting is `madvise`; nothing elsewhere.
+    """
+    page, advice = 2 << 20, getattr(mmap, "MADV_HUGEPAGE", None)
+    first = -(-tensor.data_ptr() // page) * page
+    last = (tensor.data_ptr() + tensor.untyped_storage().nbytes()) // page * page
+    if tensor.device.type == "cpu" and advice is not None and last > first:
+        with suppress(AttributeError, OSError):
+            ctypes.CDLL(None).madvise(ctypes.c_void_p(first), ctypes.c_size_t(last - first), ctypes.c_int(advice))
 
 
 @dataclass(frozen=True)

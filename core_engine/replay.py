@@ -17,6 +17,7 @@ from core_engine.kv_layout import kv_layout
 from core_engine.plan import StepPlan, StepResult
 from core_engine.request import Request, RequestLog, SamplingParams
 from core_engine.scheduler import Scheduler
+from core_engine.speculation.proposer import Draft
 from ledger.errors import InputError
 
 
@@ -62,6 +63,7 @@ class _Replay:
         now_ns = step["plan_start_ns"]
         self._arrive(now_ns)
         self._abort(now_ns)
+        self._draft(step)
         self.scheduler.more_arrivals = step["more_arrivals"]
         plan = self.scheduler.plan(now_ns)
         made = [[row.request_id, row.start, row.count] for row in plan.rows]
@@ -70,7 +72,13 @@ class _Replay:
             raise ReplayMismatch(f"step {step['index']}: planned {made}, recorded {recorded}")
         yield plan, self.scheduler
         self._abort(step["execute_end_ns"])  # those that were dropped while the step was in flight
-        self._commit(plan, step["execute_end_ns"])
+        self._commit(plan, step)
+
+    def _draft(self, step: Mapping[str, Any]) -> None:
+        """Give the requests as many drafts as were computed in this step, of tokens that came."""
+        for request_id, drafted, _, _ in step.get("drafts", ()):
+            request = self._requests[request_id]
+            request.draft = Draft(tuple(self._token(request_id, after) for after in range(drafted)))
 
     def _arrive(self, now_ns: int) -> None:
         while self._to_come and self._to_come[-1]["send_ns"] <= now_ns:
@@ -98,19 +106,30 @@ class _Replay:
             if entry["finish_reason"] == "abort" and entry["finish_ns"] <= now_ns and request.finish_reason is None:
                 self.scheduler.abort(request, entry["finish_ns"])
 
-    def _commit(self, plan: StepPlan, now_ns: int) -> None:
+    def _commit(self, plan: StepPlan, step: Mapping[str, Any]) -> None:
+        emitted = {request_id: count for request_id, _, _, count in step.get("drafts", ())}
+        counts = [emitted.get(row.request_id, 1) for row in plan.rows]
         result = StepResult(
-            tuple(self._token(row.request_id) if row.sample else None for row in plan.rows), ((),) * len(plan.rows)
+            tuple(
+                self._token(row.request_id, count - 1) if row.sample else None
+                for row, count in zip(plan.rows, counts, strict=True)
+            ),
+            ((),) * len(plan.rows),
+            accepted=tuple(count - 1 for count in counts),
         )
-        for request, _ in self.scheduler.commit(plan, result):
-            entry = self._entries[request.id]
-            if entry["finish_reason"] in ("stop", "length") and request.num_output_tokens == len(
-                entry["output_token_ids"]
-            ):
-                self.scheduler.finish(request, entry["finish_reason"], now_ns)
+        for request, _ in self.scheduler.commit(plan, result, self._is_last):
+            if self._is_last(request):
+                self.scheduler.finish(request, self._entries[request.id]["finish_reason"], step["execute_end_ns"])
 
-    def _token(self, request_id: str) -> int:
-        request, entry = self._requests[request_id], self._entries[request_id]
-        output = entry["output_token_ids"]
-        # An answer that was aborted while its step was in flight lost that step's token.
-        return output[request.num_output_tokens] if request.num_output_tokens < len(output) else 0
+    def _is_last(self, request: Request, token: int | None = None) -> bool:
+        """Whether the answer ended with the newest token."""
+        entry = self._entries[request.id]
+        ended = entry["finish_reason"] in ("stop", "length")
+        return ended and request.num_output_tokens == len(entry["output_token_ids"])
+
+    def _token(self, request_id: str, after: int) -> int:
+        """The token that came `after` so many more."""
+        request, output = self._requests[request_id], self._entries[request_id]["output_token_ids"]
+        place = request.num_output_tokens + after
+        # An answer that was aborted while its step was in flight lost that step's tokens.
+        return output[place] if place < len(output) else 0

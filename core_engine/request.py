@@ -6,8 +6,9 @@ from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Any
 
-from core_engine.plan import TokenLogprobs
+from core_engine.plan import RowSampling, TokenLogprobs, Watch
 from core_engine.sampling_params import SamplingParams
+from core_engine.speculation.proposer import NO_DRAFT, Draft
 
 __all__ = ["Request", "RequestLog", "SamplingParams", "State"]
 
@@ -30,6 +31,7 @@ class RequestLog:
     admit_ns: int | None = None
     steps: list[tuple[int, str, int]] = field(default_factory=list)  # (step index, "prefill" | "decode", tokens)
     emissions: list[tuple[int, int]] = field(default_factory=list)  # (time, tokens)
+    drafts: list[tuple[int, int, int]] = field(default_factory=list)  # (step index, drafted, accepted)
     preemptions: list[list[int | None]] = field(default_factory=list)  # [out, back in]
     prefix_hit_tokens: int = 0  # found in the prefix cache when it was admitted
     prefix_asked_tokens: int = 0  # looked up then
@@ -53,15 +55,19 @@ class Request:
     end_token_ids: tuple[int, ...] = ()  # tokens that end the answer
     namespace: str = ""  # of the prefix cache: KV is shared within one only
     score_start: int | None = None  # a scoring request: log-probabilities of tokens[score_start:], nothing is sampled
+    watch: Watch | None = None  # of a scoring request: sees the distribution of every token that is scored
     num_computed: int = 0
-    blocks: list[int] = field(default_factory=list)
+    blocks: tuple[int, ...] = ()  # a tuple, so that a step's rows hold it as it is
     block_keys: list[bytes] = field(default_factory=list)  # of the full blocks, as far as they were needed
+    slot: int = -1  # its own number below max_num_seqs while it runs
     num_published: int = 0  # blocks offered to the prefix index
     state: State = State.WAITING
     finish_reason: str | None = None
     error: str | None = None
     scores: list[float] = field(default_factory=list)
     logprobs: list[TokenLogprobs] = field(default_factory=list)
+    sampling: RowSampling | None = None  # kept by core_engine.rows where it is the same at every step
+    draft: Draft = NO_DRAFT  # proposed for the next step, to follow the newest token
 
     @property
     def num_output_tokens(self) -> int:

@@ -6,30 +6,43 @@ from core_engine.plan import Row, RowSampling
 from core_engine.request import Request
 
 
-def row_of(request: Request, count: int) -> Row:
-    """The row that computes the next `count` tokens of a request whose blocks are reserved."""
+def row_of(request: Request, count: int, num_drafts: int = 0) -> Row:
+    """The row that computes the next `count` tokens of a request whose blocks are reserved, and then some drafts.
+
+    Drafts follow the newest token only.
+    """
     start, end = request.num_computed, request.num_computed + count
     newest = end == len(request.tokens)
     return Row(
         request_id=request.id,
         start=start,
-        tokens=tuple(request.tokens[start:end]),
-        blocks=tuple(request.blocks),
+        tokens=(*request.tokens[start:end], *request.draft.tokens[:num_drafts]),
+        blocks=request.blocks,
         is_prefill=start < request.num_prompt_tokens or count > 1,
-        sampling=_sampling(request) if newest and request.score_start is None else None,
+        sampling=sampling_of(request) if newest and request.score_start is None else None,
         targets=() if request.score_start is None else _targets(request, start, end),
+        watch=request.watch,
+        slot=request.slot,
+        num_drafts=num_drafts,
+        draft_probs=request.draft.probs if num_drafts else None,
     )
 
 
-def _sampling(request: Request) -> RowSampling:
+def sampling_of(request: Request) -> RowSampling:
+    """How its next token is chosen: the same object at every step, unless a penalty or a ban depends on the newest."""
     params = request.params
+    if params.needs_history or params.min_tokens:
+        left = max(0, params.min_tokens - request.num_output_tokens)
+        return _new_sampling(request, tuple(request.tokens) if params.needs_history else (), left)
+    if request.sampling is None:
+        request.sampling = _new_sampling(request, (), 0)
+    return request.sampling
+
+
+def _new_sampling(request: Request, history: tuple[int, ...], bans_left: int) -> RowSampling:
+    banned = request.end_token_ids if bans_left else ()
     return RowSampling(
-        params=params,
-        seed=request.seed,
-        sample_index=request.sample_index,
-        num_prompt_tokens=request.num_prompt_tokens,
-        history=tuple(request.tokens) if params.needs_history else (),
-        banned=request.end_token_ids if request.num_output_tokens < params.min_tokens else (),
+        request.params, request.seed, request.sample_index, request.num_prompt_tokens, history, banned, bans_left
     )
 
 

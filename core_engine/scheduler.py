@@ -11,22 +11,45 @@ by its caller with reason "length".
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 
 from core_engine.admission import AdmissionPolicy, AdmissionView
 from core_engine.kv_layout import KVLayout
-from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.plan import Row, StepPlan, StepResult, TokenLogprobs
 from core_engine.request import Request, State
 from core_engine.rows import row_of
+from core_engine.speculation.proposer import NO_DRAFT
+
+# Told of each new token of a request, right after it was appended: whether the answer ends with it.
+Ends = Callable[[Request, int], bool]
+
+
+def never(request: Request, token: int) -> bool:
+    """No answer ends."""
+    return False
+
+
+def _append(request: Request, tokens: Sequence[int], logprobs: Sequence[TokenLogprobs], ends: Ends) -> int:
+    """Append tokens with their log-probabilities, if there are any, up to the first that ends the answer: how many."""
+    for count, token in enumerate(tokens, 1):
+        request.tokens.append(token)
+        if logprobs:
+            request.logprobs.append(logprobs[count - 1])
+        if ends(request, token):
+            return count
+    return len(tokens)
 
 
 @dataclass
 class _Draft:
-    """A plan in the making. budget: tokens that the step may still compute."""
+    """A plan in the making. budget: tokens that the step may still compute; drafts: set aside from it, by request."""
 
     budget: int
     now_ns: int
     rows: dict[str, Row] = field(default_factory=dict)
+    drafts: dict[str, int] = field(default_factory=dict)
     reserved: dict[str, list[int]] = field(default_factory=dict)
     admitted: list[str] = field(default_factory=list)
     preempted: list[str] = field(default_factory=list)
@@ -38,21 +61,34 @@ class Scheduler:
     max_num_batched_tokens bounds a step's tokens. With `chunked` false a prompt is computed in one piece beside the
     running decodes, which then don't count against that bound: the step lasts as long as the prompt takes. (One that
     was preempted and has outgrown the bound is still resumed in pieces, since it could not be resumed otherwise.)
+
+    open_blocks: KV is quantized when a block is full and until then kept in the request's slot. Then pieces of a prompt
+    end at a block's end where they can, and what begins inside a block goes past its end only to another block's end:
+    the slot keeps what it holds until the step has been committed, so that a step that fails can be planned again.
     """
 
     def __init__(
-        self, layout: KVLayout, admission: AdmissionPolicy, max_num_batched_tokens: int, *, chunked: bool
+        self,
+        layout: KVLayout,
+        admission: AdmissionPolicy,
+        max_num_batched_tokens: int,
+        *,
+        chunked: bool,
+        open_blocks: bool = False,
     ) -> None:
         self.layout = layout
         self.pool = layout.pool
         self.admission = admission
         self.max_num_batched_tokens = max_num_batched_tokens
         self.chunked = chunked
+        self.open_blocks = open_blocks
         self.waiting: deque[Request] = deque()
         self.running: list[Request] = []  # in order of admission; held ones included
         self.more_arrivals = False
         self.num_preemptions = 0
         self._step_index = 0
+        self._free_slots: list[int] = []  # those that were given back; a heap
+        self._num_slots = 0  # that ever were in use together
 
     # -- queue ---------------------------------------------------------------------------------------------------
 
@@ -78,11 +114,14 @@ class Scheduler:
     def plan(self, now_ns: int) -> StepPlan:
         """Choose the rows of the next step and reserve their blocks. An empty plan means there is nothing to do yet."""
         draft = _Draft(self.max_num_batched_tokens, now_ns)
-        for request in [r for r in self.running if r.state is State.RUNNING]:
+        to_come = [r for r in self.running if r.state is State.RUNNING]
+        for younger, request in zip(range(len(to_come) - 1, -1, -1), to_come, strict=True):
             if request.state is State.RUNNING:  # else preempted for an older one earlier in this loop
                 count = self._share(request, draft)
                 if count and self._reserve(request, count, draft):
                     self._place(request, count, draft)
+                    self._set_aside(request, younger, draft)
+        self._add_drafts(draft)
         self._admit(draft)
         return StepPlan(
             index=self._step_index,
@@ -96,8 +135,51 @@ class Scheduler:
         draft.rows[request.id] = row_of(request, count)
         draft.budget -= count if self.chunked or request.num_pending > 1 else 0
 
+    def _set_aside(self, request: Request, younger: int, draft: _Draft) -> None:
+        """Budget for a request's drafts, as far as it leaves a token for each of the `younger` ones."""
+        wanted = min(len(request.draft.tokens), draft.budget - younger)
+        if wanted > 0 and request.num_pending == 1:
+            draft.drafts[request.id] = wanted
+            draft.budget -= wanted
+
+    def _add_drafts(self, draft: _Draft) -> None:
+        """Drafts join the rows whose blocks are there or free: nobody is preempted for them."""
+        for request in self.running if draft.drafts else ():
+            wanted = draft.drafts.get(request.id, 0)
+            if not wanted:
+                continue
+            taken = self.layout.grow(request, request.num_computed + 1 + wanted)
+            if taken is None:
+                draft.budget += wanted
+                continue
+            if taken:
+                draft.reserved.setdefault(request.id, []).extend(taken)
+            draft.rows[request.id] = row_of(request, 1, wanted)
+
+    def draft_room(self, request: Request, most_tokens: int) -> int:
+        """Most drafts that may follow the newest token of a running request; 0 when other tokens wait before it.
+
+        An answer is at most as long as it asked and most_tokens allow, and the target adds a token of its own. Where
+        full blocks are quantized, drafts leave the last place of a block to a token that is certain.
+        """
+        if request.state is not State.RUNNING or request.num_pending != 1 or request.score_start is not None:
+            return 0
+        room = min(request.max_total_tokens, most_tokens) - len(request.tokens) - 1
+        if self.open_blocks:
+            room = min(room, self.pool.block_size - 2 - request.num_computed % self.pool.block_size)
+        return max(0, room)
+
     def _share(self, request: Request, draft: _Draft) -> int:
         """Tokens this request may compute in the step."""
+        count = self._within_budget(request, draft)
+        if not self.open_blocks or count < 2:
+            return count
+        end, size = request.num_computed + count, self.pool.block_size
+        last = end // size * size
+        whole = last > request.num_computed and (request.num_computed % size or end < len(request.tokens))
+        return last - request.num_computed if whole else count
+
+    def _within_budget(self, request: Request, draft: _Draft) -> int:
         pending = request.num_pending
         if self.chunked:
             return min(pending, draft.budget)
@@ -150,6 +232,7 @@ class Scheduler:
     def _admit_one(self, request: Request, draft: _Draft) -> None:
         self.waiting.popleft()
         request.state = State.RUNNING
+        request.slot = self._take_slot()
         self.running.append(request)
         draft.admitted.append(request.id)
         self._count_lookup(request, +1)
@@ -157,6 +240,18 @@ class Scheduler:
             request.log.preemptions[-1][1] = draft.now_ns
         if request.log.admit_ns is None:
             request.log.admit_ns = draft.now_ns
+
+    def _take_slot(self) -> int:
+        if self._free_slots:
+            return heappop(self._free_slots)
+        self._num_slots += 1
+        return self._num_slots - 1
+
+    def _leave(self, request: Request) -> None:
+        """Out of the running list; its slot may go to another."""
+        self.running.remove(request)
+        heappush(self._free_slots, request.slot)
+        request.slot = -1
 
     def _count_lookup(self, request: Request, sign: int) -> None:
         # Not after a preemption: what it finds then is its own, and shared by nobody.
@@ -172,6 +267,8 @@ class Scheduler:
 
     def _reserve(self, request: Request, count: int, draft: _Draft) -> bool:
         """Give the request the blocks for `count` more tokens, preempting the youngest; False if it was itself."""
+        if request.num_computed + count <= len(request.blocks) * self.pool.block_size:
+            return True
         while (taken := self.layout.grow(request, request.num_computed + count)) is None:
             victim = next(r for r in reversed(self.running) if r.state is State.RUNNING)
             self._preempt(victim, draft)
@@ -185,15 +282,17 @@ class Scheduler:
     def _preempt(self, request: Request, draft: _Draft) -> None:
         """Back to the head of the queue; what is not in the prefix cache is computed again (last in, first out)."""
         self.layout.release(request)
-        self.running.remove(request)
+        self._leave(request)
         request.state = State.WAITING
         request.num_computed = 0
+        request.draft = NO_DRAFT
         request.scores.clear()
         request.log.preemptions.append([draft.now_ns, None])
         self.waiting.appendleft(request)
         self.num_preemptions += 1
         draft.preempted.append(request.id)
         draft.rows.pop(request.id, None)
+        draft.drafts.pop(request.id, None)
         draft.reserved.pop(request.id, None)
 
     def rollback(self, plan: StepPlan) -> None:
@@ -213,42 +312,53 @@ class Scheduler:
                 if request.log.preemptions:
                     request.log.preemptions[-1][1] = None
                 self._unadmit(request)
-                self.running.remove(request)
+                self._leave(request)
                 request.state = State.WAITING
                 self.waiting.appendleft(request)
         self.check()
 
     # -- commit --------------------------------------------------------------------------------------------------
 
-    def commit(self, plan: StepPlan, result: StepResult) -> list[tuple[Request, int]]:
-        """Advance the rows by what was computed and append sampled tokens. Returns (request, token) per sampled row.
+    def commit(self, plan: StepPlan, result: StepResult, ends: Ends = never) -> list[tuple[Request, int]]:
+        """Advance the rows by what was computed and append accepted drafts and sampled tokens, up to the first that
+        `ends` its answer. Returns (request, number of new tokens) per sampled row.
 
-        A row whose request was aborted meanwhile is passed over. Stopping is the caller's to decide: `finish`.
+        A row whose request was aborted meanwhile is passed over. An answer that has ended is the caller's to `finish`.
         """
         self._step_index = plan.index + 1
         by_id = {request.id: request for request in self.running}
         sampled: list[tuple[Request, int]] = []
-        logprobs = result.logprobs or (None,) * len(plan.rows)
-        for row, token, scores, logprob in zip(plan.rows, result.tokens, result.scores, logprobs, strict=True):
+        logprobs = result.logprobs or ((),) * len(plan.rows)
+        all_accepted = result.accepted or (0,) * len(plan.rows)
+        for row, token, accepted, scores, logprob in zip(
+            plan.rows, result.tokens, all_accepted, result.scores, logprobs, strict=True
+        ):
             request = by_id.get(row.request_id)
             if request is None or request.state is not State.RUNNING:
                 continue
-            request.num_computed = row.end
-            request.log.steps.append((plan.index, "prefill" if row.is_prefill else "decode", row.count))
-            request.scores.extend(scores)
-            self.layout.publish(request)
-            if logprob is not None:
-                request.logprobs.append(logprob)
+            request.log.steps.append((plan.index, "prefill" if row.is_prefill else "decode", len(row.tokens)))
+            if scores:
+                request.scores.extend(scores)
+            kept = 0
             if token is not None:
-                request.tokens.append(token)
-                sampled.append((request, token))
+                request.draft = NO_DRAFT
+                kept = _append(request, (*row.drafts[:accepted], token), logprob, ends)
+                sampled.append((request, kept))
+            # Of the tokens appended, all but the newest have been computed, as drafts.
+            request.num_computed = row.next_position + max(0, kept - 1)
+            if row.num_drafts:
+                request.log.drafts.append((plan.index, row.num_drafts, min(accepted, kept)))
+                self.layout.trim(request)
+            self.layout.publish(request)
         self.check()
         return sampled
 
     def check(self) -> None:
-        """Assert the cheap invariants: every hold on a block stands in one table, nobody is ahead of itself."""
-        self.pool.check(sum(len(request.blocks) for request in self.running))
-        assert all(request.num_computed <= len(request.tokens) for request in self.running)
+        """Assert the cheap invariants: every hold on a block stands in one table, every slot has one owner or none,
+        nobody is ahead of itself."""
+        self.pool.check(sum([len(request.blocks) for request in self.running]))
+        assert len(self.running) + len(self._free_slots) == self._num_slots, "a slot is lost or held twice"
+        assert not [request for request in self.running if request.num_computed > len(request.tokens)]
 
     def finish(self, request: Request, reason: str, now_ns: int) -> None:
         """End a running request; frees its slot and blocks now, or when its whole batch has ended."""
@@ -273,6 +383,6 @@ class Scheduler:
     def _release(self, request: Request, now_ns: int) -> None:
         self.layout.release(request)
         if request in self.running:
-            self.running.remove(request)
+            self._leave(request)
         request.state = State.FINISHED
         request.log.release_ns = now_ns

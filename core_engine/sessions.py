@@ -14,7 +14,7 @@ from itertools import islice
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.outputs import Completion, Output
 from core_engine.request import Request, RequestLog, SamplingParams
-from core_engine.text import TextStream
+from core_engine.text import ByteDetokenizer, Detokenizer, TextStream, WindowDetokenizer
 from ledger.errors import InputError
 
 KEPT = 10_000
@@ -43,33 +43,27 @@ class Session:
             list(request.logprobs),
         )
 
-    def take(self, token: int, most_tokens: int) -> tuple[Output, str | None]:
-        """The output for the newest token, and why the answer ends with it (None: it goes on).
+    def push(self, token: int, most_tokens: int) -> str | None:
+        """Take in the request's newest token; why the answer ends with it (None: it goes on).
 
         The first reason in token order counts: a stop beats the length limit that falls on the same token.
         most_tokens: the longest the sequence may become, prompt included.
         """
-        request, params = self.request, self.request.params
+        request, text = self.request, self.text
         ends = token in request.end_token_ids
         if not ends:
-            self.text.push(token)
-        reason = None
-        if ends or self.text.stopped or request.num_output_tokens == params.answer_tokens:
-            reason = "stop"
-        elif len(request.tokens) >= min(request.max_total_tokens, most_tokens):
-            reason = "length"
-        return (
-            Output(
-                request.id,
-                [token],
-                self.text.take(final=reason is not None),
-                reason is not None,
-                reason,
-                request.sample_index,
-                request.logprobs[-1:],
-            ),
-            reason,
-        )
+            text.push(token)
+        if ends or text.stopped or request.num_output_tokens == request.params.answer_tokens:
+            return "stop"
+        if len(request.tokens) >= min(request.max_total_tokens, most_tokens):
+            return "length"
+        return None
+
+    def output(self, count: int, reason: str | None) -> Output:
+        """The output for the newest `count` tokens, with which the answer ends for that reason."""
+        request, ended = self.request, reason is not None
+        delta, logprobs = self.text.take(final=ended), tuple(request.logprobs[-count:])
+        return Output(request.id, request.tokens[-count:], delta, ended, reason, request.sample_index, logprobs)
 
 
 class Sessions:
@@ -145,10 +139,7 @@ class Sessions:
         return name in self._groups or name in self.live or name in self.ended
 
     def _text(self, params: SamplingParams) -> TextStream:
-        tokenizer = self._tokenizer
-        return TextStream(
-            tokenizer.decode, params.stop, min_tokens=params.min_tokens, byte_tokens=tokenizer.byte_tokens
-        )
+        return TextStream(detokenizer(self._tokenizer), params.stop, min_tokens=params.min_tokens)
 
     def of(self, request_id: str) -> list[Session]:
         """The sessions behind an id that `open` returned, or of one sample; InputError when it is not known."""
@@ -189,8 +180,16 @@ def _sample(first: Request, index: int, name: str) -> Request:
         tokens=list(first.tokens),
         log=RequestLog(first.log.arrival_ns, first.log.send_ns),
         sample_index=index,
-        blocks=[],
+        blocks=(),
         block_keys=[],
         scores=[],
         logprobs=[],
+        sampling=None,
     )
+
+
+def detokenizer(tokenizer: Tokenizer) -> Detokenizer:
+    """A new one, the quickest that the tokenizer allows."""
+    if tokenizer.token_bytes is not None:
+        return ByteDetokenizer(tokenizer.token_bytes)
+    return WindowDetokenizer(tokenizer.decode, tokenizer.byte_tokens)

@@ -1,12 +1,15 @@
 """Incremental text of one request: stable deltas, safe for multi-byte characters, with stop texts that span tokens.
 
-Knows a decode function, no tokenizer and no request. The work of a token is bounded: a window of a few tokens is
-decoded again, and stop texts are matched character by character.
+Knows a decode function or the tokens' bytes, no tokenizer and no request. The work of a token is bounded: its bytes are
+decoded, or where a tokenizer has no bytes a window of a few tokens again, and stop texts are matched character by
+character.
 """
 
 from __future__ import annotations
 
+from codecs import utf_8_decode
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 REPLACEMENT = "�"
 
@@ -18,8 +21,53 @@ WINDOW = 3 * CONTEXT
 LONGEST_HELD_RUN = 32
 
 
-class Detokenizer:
-    """Tokens in, final text out: joined, the texts equal decode(all ids).
+class Detokenizer(Protocol):
+    """Tokens in, final text out: joined, the texts equal decode(all ids)."""
+
+    def push(self, token_id: int) -> str:
+        """Take a token; returns the text that became final."""
+        ...
+
+    def pending_text(self) -> str:
+        """Text that is held back although it is whole characters."""
+        ...
+
+    def flush(self) -> str:
+        """What is still held back, as decode shows it at the end of the tokens."""
+        ...
+
+
+class ByteDetokenizer:
+    """A Detokenizer for tokens that are bytes wherever they stand, as those of byte-level BPE.
+
+    Held back are the bytes of a character that is not whole yet. Bytes that are no UTF-8 become U+FFFD as in Rust's
+    from_utf8_lossy, which writes the decode of all ids: one for each longest beginning of a character (Unicode 3.9,
+    "substitution of maximal subparts").
+    """
+
+    def __init__(self, token_bytes: Mapping[int, bytes]) -> None:
+        self._token_bytes = token_bytes
+        self._held = b""
+
+    def push(self, token_id: int) -> str:
+        """Take a token; returns the text that became final."""
+        data = self._held + self._token_bytes[token_id]
+        text, used = utf_8_decode(data, "replace")
+        self._held = data[used:]
+        return text
+
+    def pending_text(self) -> str:
+        """Nothing: a whole character is given out at once."""
+        return ""
+
+    def flush(self) -> str:
+        """The unfinished character as U+FFFD."""
+        text, self._held = self._held.decode(errors="replace"), b""
+        return text
+
+
+class WindowDetokenizer:
+    """A Detokenizer that knows the decode function alone.
 
     The last few tokens are decoded with and without the newest one, and the difference is its text: no token is decoded
     alone, since a tokenizer may write the first one of a text differently (without its leading space). The last
@@ -183,15 +231,8 @@ class TextStream:
     first `min_tokens` tokens ends nothing and stays in the text; one that is only begun there ends it.
     """
 
-    def __init__(
-        self,
-        decode: Callable[[Sequence[int]], str],
-        stop: tuple[str, ...],
-        *,
-        min_tokens: int = 0,
-        byte_tokens: Mapping[int, int] | None = None,
-    ) -> None:
-        self._detokenizer = Detokenizer(decode, byte_tokens)
+    def __init__(self, detokenizer: Detokenizer, stop: tuple[str, ...], *, min_tokens: int = 0) -> None:
+        self._detokenizer = detokenizer
         self._matchers = [StopMatcher(text) for text in stop]
         self._min_tokens = min_tokens
         self._num_tokens = 0
@@ -207,10 +248,14 @@ class TextStream:
     def push(self, token_id: int) -> None:
         """Take a token; sets `stopped` when a stop text is complete."""
         self._num_tokens += 1
-        self._accept(self._detokenizer.push(token_id))
+        text = self._detokenizer.push(token_id)
+        if not self._matchers:
+            self._unsent += text
+            return
+        self._accept(text)
         if self.stopped or not self._active:
             return
-        pending = self._detokenizer.pending_text() if self._matchers else ""
+        pending = self._detokenizer.pending_text()
         if pending and any(matcher.would_match(pending) for matcher in self._matchers):
             self._accept(self._detokenizer.flush())  # the request ends here, so nothing follows that could change it
 
@@ -218,9 +263,10 @@ class TextStream:
         """The new text that is safe to send; with `final` all of it, an unfinished character as decode shows it."""
         if final and not self.stopped:
             self._accept(self._detokenizer.flush())
-        held = 0 if final or self.stopped else max((matcher.matched for matcher in self._matchers), default=0)
-        end = len(self._unsent) - held
-        delta, self._unsent = self._unsent[:end], self._unsent[end:]
+        delta, self._unsent = self._unsent, ""
+        if self._matchers and not (final or self.stopped):
+            end = len(delta) - max(matcher.matched for matcher in self._matchers)
+            delta, self._unsent = delta[:end], delta[end:]
         self._sent.append(delta)
         return delta
 

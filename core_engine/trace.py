@@ -12,9 +12,10 @@ from typing import Any
 
 from core_engine.kv_layout import KVEvent
 from core_engine.kv_usage import kv_usage
-from core_engine.plan import StepPlan
+from core_engine.plan import StepPlan, StepResult
 from core_engine.request import State
 from core_engine.scheduler import Scheduler
+from core_engine.speculation.statistics import Outcome
 
 KEPT = 100_000
 
@@ -27,9 +28,24 @@ class StepTimer:
     more_arrivals: bool
     execute_start_ns: int = 0
     execute_end_ns: int = 0
+    model_s: float | None = None  # of the execution, in the decoder
+    draft_ns: int = 0  # from plan_start_ns on: proposing tokens
+    observe_ns: int = 0  # after execute_end_ns: a proposer reading hidden states
+    outcomes: list[Outcome] = field(default_factory=list)  # of the decode rows, with speculation
     used_blocks: int = 0
     kv: dict[str, int] | None = None
     kv_events: list[KVEvent] = field(default_factory=list)  # that led to where the blocks were meanwhile
+
+    def drafting(self) -> dict[str, Any]:
+        """What a step's record says of drafts; nothing without speculation."""
+        if not (self.draft_ns or self.outcomes):
+            return {}
+        return {
+            "draft_ns": self.draft_ns,
+            "observe_ns": self.observe_ns,
+            # id, drafted, accepted, emitted
+            "drafts": [[o.request_id, o.drafted, o.accepted, o.emitted] for o in self.outcomes if o.drafted],
+        }
 
 
 def events_json(events: Sequence[KVEvent]) -> list[list[Any]]:
@@ -54,8 +70,9 @@ class Trace:
         self.peak_used_blocks = 0
         self.peak_used_tokens = 0
 
-    def executed(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler) -> None:
+    def executed(self, timer: StepTimer, plan: StepPlan, result: StepResult, scheduler: Scheduler) -> None:
         """Look at the pool after a step's execution, before its commit gives blocks back."""
+        timer.model_s = result.model_s
         timer.used_blocks = scheduler.pool.num_used
         timer.kv = kv_usage(scheduler, plan)
         timer.kv_events = scheduler.layout.drain()
@@ -63,6 +80,10 @@ class Trace:
     def end(self, timer: StepTimer, plan: StepPlan, scheduler: Scheduler, now_ns: int) -> None:
         """Log a committed step that ended at now_ns."""
         assert timer.kv is not None
+        rows = [
+            [row.request_id, row.start, len(row.tokens), "prefill" if row.is_prefill else "decode", row.sample]
+            for row in plan.rows
+        ]
         running = sum(request.state is State.RUNNING for request in scheduler.running)
         used = timer.kv["used_tokens"] + timer.kv["held_tokens"]
         self.num_steps += 1
@@ -74,9 +95,11 @@ class Trace:
                 "plan_start_ns": timer.plan_start_ns,
                 "execute_start_ns": timer.execute_start_ns,
                 "execute_end_ns": timer.execute_end_ns,
+                "model_s": timer.model_s,
+                **timer.drafting(),
                 "commit_end_ns": now_ns,
-                "prefill_tokens": sum(row.count for row in plan.rows if row.is_prefill),
-                "decode_tokens": sum(row.count for row in plan.rows if not row.is_prefill),
+                "prefill_tokens": sum(count for _, _, count, kind, _ in rows if kind == "prefill"),
+                "decode_tokens": sum(count for _, _, count, kind, _ in rows if kind == "decode"),
                 "num_seqs": len(plan.rows),
                 "running": running,
                 "waiting": len(scheduler.waiting),
@@ -85,10 +108,7 @@ class Trace:
                 "kv_used_blocks": timer.used_blocks,
                 "kv_used_tokens": used,
                 "kv_reserved_tokens": timer.used_blocks * scheduler.pool.block_size,
-                "rows": [
-                    [row.request_id, row.start, row.count, "prefill" if row.is_prefill else "decode", row.sample]
-                    for row in plan.rows
-                ],
+                "rows": rows,
                 "admitted": list(plan.admitted),
                 "preempted": list(plan.preempted),
                 "kv": timer.kv,

@@ -6,46 +6,18 @@ Adding an optimisation means writing the mechanism and one entry here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
+from core_engine.variable import Value, Variable
 from ledger.errors import InputError
 
-Value = str | int | float
+__all__ = ["VARIABLES", "Value", "Variable", "parse_setting", "parse_value", "variable"]
 
-
-@dataclass(frozen=True)
-class Variable:
-    """One setting of the engine.
-
-    kind is one of "choice", "int", "float", "path"; minimum and maximum are inclusive; unit is for display.
-    derives names what follows from it (listed in results as changed because of it), moves the curves it should move,
-    peers the flag that does the same elsewhere, requires the values of other variables that a value of it needs.
-    """
-
-    name: str
-    kind: str
-    default: Value
-    help: str
-    group: str
-    choices: tuple[str, ...] = ()
-    minimum: float | None = None
-    maximum: float | None = None
-    unit: str = ""
-    derives: tuple[str, ...] = ()
-    moves: tuple[str, ...] = ()
-    peers: Mapping[str, str] = field(default_factory=dict)
-    requires: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
-
-    def accepted(self) -> str:
-        """What this variable accepts, in words, for error messages."""
-        if self.kind == "choice":
-            return ", ".join(self.choices)
-        if self.kind == "path":
-            return "embedded, or the path of a model directory or .gguf file"
-        kind = "a whole number" if self.kind == "int" else "a number"
-        return f"{kind} from {self.minimum:g} to {self.maximum:g}{' ' + self.unit if self.unit else ''}"
+W4A16 = ("w4a16-rtn", "w4a16-awq", "w4a16-gptq")
+QUANTIZED = ("as-stored", "w8a16", "w8a8", *W4A16)
+KV_SPLITS = ("1", "2", "4", "8", "16", "32")
+KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "int2")
+WITHOUT_ZERO = tuple(name for name in KV_DTYPES if name not in ("int4", "int2"))
 
 
 def _entries() -> tuple[Variable, ...]:
@@ -162,6 +134,40 @@ def _entries() -> tuple[Variable, ...]:
             help="Memory given to the KV cache.",
         ),
         Variable(
+            "kv_dtype",
+            "choice",
+            "auto",
+            group="memory",
+            choices=KV_DTYPES,
+            moves=("output_tokens_per_s", "ttft_s", "itl_s", "quality"),
+            derives=("num_kv_blocks", "activation_peak_bytes"),
+            peers={"vLLM": "--kv-cache-dtype", "SGLang": "--kv-cache-dtype", "llama.cpp": "--cache-type-k"},
+            help="Number format of the KV cache; auto is the model's. int8, int4 and int2 store scales as well.",
+        ),
+        Variable(
+            "kv_key_axis",
+            "choice",
+            "channel",
+            group="memory",
+            choices=("channel", "token"),
+            moves=("quality",),
+            derives=("num_kv_blocks",),
+            excludes={"token": {"kv_dtype": WITHOUT_ZERO}},
+            help="int4 and int2 keys share a scale per channel over the tokens of a block, or per token like values.",
+        ),
+        Variable(
+            "kv_protect",
+            "choice",
+            "none",
+            group="memory",
+            choices=("none", "sinks", "outliers"),
+            moves=("quality", "output_tokens_per_s"),
+            derives=("num_kv_blocks",),
+            requires={"sinks": {"prefix_cache": "off"}},
+            excludes={"sinks": {"kv_dtype": WITHOUT_ZERO}, "outliers": {"kv_dtype": WITHOUT_ZERO}},
+            help="Keep a sequence's first block in full precision (sinks), or the elements that make steps wide.",
+        ),
+        Variable(
             "kv_watermark",
             "float",
             0.01,
@@ -191,9 +197,13 @@ def _entries() -> tuple[Variable, ...]:
             "path",
             "embedded",
             group="model",
+            choices=("embedded", "embedded-wide"),
+            paths="a model directory or .gguf file",
             moves=("ttft_s", "itl_s", "output_tokens_per_s", "quality"),
             derives=("num_kv_blocks",),
-            help="The embedded SmolLM2-135M-Instruct, or a local directory (config.json, safetensors) or GGUF file.",
+            excludes={"embedded-wide": {"weights": QUANTIZED, "head_weights": "int8"}},
+            help="The embedded SmolLM2-135M-Instruct, the same with four times the work (embedded-wide), or a local "
+            "directory (config.json, safetensors) or GGUF file.",
         ),
         Variable(
             "device",
@@ -216,6 +226,63 @@ def _entries() -> tuple[Variable, ...]:
             help="Number format of weights, activations and KV; auto is bf16 where the processor has it, else fp32.",
         ),
         Variable(
+            "weights",
+            "choice",
+            "none",
+            group="model",
+            choices=("none", *QUANTIZED),
+            moves=("itl_s", "ttft_s", "output_tokens_per_s", "quality"),
+            derives=("weights_bytes",),
+            excludes={
+                value: {"weight_symmetric": "off", "weight_group": ("32", "128")}
+                for value in ("as-stored", "w8a16", "w8a8")
+            },
+            peers={
+                "vLLM": "--quantization",
+                "SGLang": "--quantization",
+                "TensorRT-LLM": "quantize.py --qformat",
+                "llama.cpp": "llama-quantize TYPE",
+            },
+            help="Format of linear layers: none is dtype; as-stored is the file's own; w8a8 rounds activations too.",
+        ),
+        Variable(
+            "weight_group",
+            "choice",
+            "64",
+            group="model",
+            choices=("64", "32", "128"),
+            moves=("itl_s", "output_tokens_per_s", "quality"),
+            derives=("weights_bytes",),
+            acts_with={"weights": W4A16},
+            peers={"TensorRT-LLM": "quantize.py --awq_block_size"},
+            help="W4A16 only: inputs of an output that share a scale. It has to divide every input width.",
+        ),
+        Variable(
+            "weight_symmetric",
+            "choice",
+            "on",
+            group="model",
+            choices=("on", "off"),
+            moves=("quality",),
+            derives=("weights_bytes",),
+            acts_with={"weights": W4A16},
+            help="W4A16 only: on centres the 16 levels on zero; off adds a zero point, held in 8 bits, to every group.",
+        ),
+        Variable(
+            "head_weights",
+            "choice",
+            "16bit",
+            group="model",
+            choices=("16bit", "int8"),
+            moves=("itl_s", "output_tokens_per_s", "quality"),
+            derives=("weights_bytes",),
+            peers={
+                "TensorRT-LLM": "quantize.py --quantize_lm_head",
+                "llama.cpp": "llama-quantize --output-tensor-type",
+            },
+            help="Format of the head (and of a tied embedding): that of dtype, or 8 bits with a scale a row.",
+        ),
+        Variable(
             "threads",
             "int",
             0,
@@ -225,6 +292,130 @@ def _entries() -> tuple[Variable, ...]:
             moves=("itl_s", "output_tokens_per_s"),
             peers={"llama.cpp": "--threads"},
             help="CPU threads; 0 takes every core this process may use.",
+        ),
+        Variable(
+            "kernels",
+            "choice",
+            "auto",
+            group="kernels",
+            choices=("auto", "compiled", "torch"),
+            moves=("itl_s", "ttft_s", "output_tokens_per_s"),
+            derives=("weights_bytes", "activation_peak_bytes"),
+            excludes={"compiled": {"device": "cuda"}},
+            help="Our own compiled kernels where they can run here (auto), or torch's operators, the oracle.",
+        ),
+        Variable(
+            "graph",
+            "choice",
+            "auto",
+            group="kernels",
+            choices=("auto", "on", "off"),
+            moves=("itl_s", "output_tokens_per_s"),
+            excludes={"on": {"kernels": "torch"}},
+            peers={"vLLM": "--enforce-eager", "SGLang": "--disable-cuda-graph"},
+            help="A whole step as one call (CUDA Graph; on a CPU one compiled call), or every operator by itself.",
+        ),
+        Variable(
+            "fused_ops",
+            "choice",
+            "on",
+            group="kernels",
+            choices=("on", "off"),
+            moves=("itl_s", "output_tokens_per_s"),
+            derives=("activation_peak_bytes",),
+            help="Whether neighbouring operators are computed as one (q/k/v, gate/up with its activation, residuals).",
+        ),
+        Variable(
+            "attention",
+            "choice",
+            "flash",
+            group="kernels",
+            choices=("flash", "naive"),
+            moves=("ttft_s", "itl_s"),
+            derives=("activation_peak_bytes",),
+            help="flash never stores the scores; naive writes the whole matrix of queries x keys, then reads it again.",
+        ),
+        Variable(
+            "kv_splits",
+            "choice",
+            "auto",
+            group="kernels",
+            choices=("auto", *KV_SPLITS),
+            moves=("itl_s",),
+            derives=("activation_peak_bytes",),
+            excludes={splits: {"kernels": "torch", "attention": "naive"} for splits in KV_SPLITS},
+            peers={"SGLang": "--triton-attention-num-kv-splits"},
+            help="Ranges of the context that one new token's attention is split into (FlashDecoding).",
+        ),
+        Variable(
+            "pin_threads",
+            "choice",
+            "off",
+            group="kernels",
+            excludes={"auto": {"kernels": "torch"}},
+            choices=("auto", "off"),
+            moves=("itl_s",),
+            peers={"vLLM": "VLLM_CPU_OMP_THREADS_BIND", "llama.cpp": "--cpu-strict"},
+            help="auto keeps each thread of the compiled step on a core of its own, where it has all cores; else off.",
+        ),
+        Variable(
+            "speculation",
+            "choice",
+            "off",
+            group="speculation",
+            choices=("off", "ngram", "draft", "medusa", "eagle", "self"),
+            moves=("itl_s", "output_tokens_per_s", "e2e_s"),
+            derives=("activation_peak_bytes",),
+            peers={
+                "vLLM": "--speculative-config",
+                "SGLang": "--speculative-algorithm",
+                "TensorRT-LLM": "speculative_config",
+                "llama.cpp": "--model-draft",
+            },
+            help="Who proposes tokens that the model verifies several at a time; the output stays the model's own.",
+        ),
+        Variable(
+            "draft_model",
+            "path",
+            "shipped",
+            group="speculation",
+            choices=("shipped",),
+            paths="a file made by trilemma train-draft",
+            moves=("itl_s", "output_tokens_per_s"),
+            peers={
+                "vLLM": "--speculative-config",
+                "SGLang": "--speculative-draft-model-path",
+                "TensorRT-LLM": "speculative_config",
+                "llama.cpp": "--model-draft",
+            },
+            help="The trained draft of speculation=draft, medusa, eagle and self: the embedded model's own, or a file.",
+        ),
+        Variable(
+            "num_draft_tokens",
+            "int",
+            4,
+            group="speculation",
+            minimum=1,
+            maximum=16,
+            unit="tokens",
+            moves=("itl_s", "output_tokens_per_s"),
+            derives=("activation_peak_bytes",),
+            peers={
+                "vLLM": "num_speculative_tokens",
+                "SGLang": "--speculative-num-steps",
+                "TensorRT-LLM": "max_draft_len",
+                "llama.cpp": "--draft-max",
+            },
+            help="Speculation only: most tokens proposed for a sequence at a time.",
+        ),
+        Variable(
+            "draft_control",
+            "choice",
+            "adaptive",
+            group="speculation",
+            choices=("adaptive", "fixed"),
+            moves=("itl_s", "output_tokens_per_s"),
+            help="adaptive: fewer drafts where few are accepted, none where steps with them are seen to be slower.",
         ),
         Variable(
             "seed",

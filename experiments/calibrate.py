@@ -143,7 +143,7 @@ def _device(device: str, budget_s: float, on_progress: Progress) -> dict[str, An
     each_s = budget_s / (len(rates) + 2)
     steps: list[tuple[str, Callable[[], dict[str, Any] | None]]] = [
         ("copy bandwidth", lambda: _copy(device, each_s)),
-        ("read bandwidth", lambda: _read(device, each_s)),
+        ("read bandwidth", lambda: read_rate(device, each_s)),
         *((f"matrix rate, {dtype}", lambda dtype=dtype: _gemm(device, dtype, each_s)) for dtype in rates),
     ]
     measured: list[dict[str, Any] | None] = []
@@ -197,7 +197,7 @@ def _copy(device: str, budget_s: float) -> dict[str, Any]:
     return _rate(lambda: target.copy_(source), 2 * size, device, budget_s)
 
 
-def _read(device: str, budget_s: float) -> dict[str, Any]:
+def read_rate(device: str, budget_s: float) -> dict[str, Any]:
     """Bytes/s of a sum in fp32, which reads every element once and writes nothing.
 
     A matrix-vector product will not do: on a 2-core AVX2 machine MKL's reached 15 GB/s where a sum reads 25.
@@ -211,7 +211,7 @@ def _read(device: str, budget_s: float) -> dict[str, Any]:
 
 def _gemm(device: str, dtype: str, budget_s: float) -> dict[str, Any] | None:
     """Operations/s of square products, the best of a few sizes; None where the dtype does not work on this device."""
-    best: tuple[float, int, Callable[[], Any]] | None = None
+    best: tuple[float, int] | None = None
     for side in SIDES[device]:
         try:
             product = _product(device, dtype, side)
@@ -220,13 +220,17 @@ def _gemm(device: str, dtype: str, budget_s: float) -> dict[str, Any] | None:
         except (RuntimeError, TypeError, ValueError, AttributeError, NotImplementedError):
             break  # no kernel for this dtype and device
         if best is None or 2 * side**3 / took > best[0]:
-            best = 2 * side**3 / took, side, product
+            best = 2 * side**3 / took, side
         if took > LONGEST_PRODUCT_S / 8:  # the next side takes eight times as long
             break
     if best is None:
         return None
-    _, side, product = best
-    return _rate(product, 2 * side**3, device, budget_s) | {"side": side}
+    return gemm_rate(device, dtype, best[1], budget_s)
+
+
+def gemm_rate(device: str, dtype: str, side: int, budget_s: float) -> dict[str, Any]:
+    """Operations/s of products of two `side` x `side` matrices."""
+    return _rate(_product(device, dtype, side), 2 * side**3, device, budget_s) | {"side": side}
 
 
 def _product(device: str, dtype: str, side: int) -> Callable[[], Any]:

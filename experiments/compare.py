@@ -18,6 +18,7 @@ from typing import Any
 
 from core_engine.variables import variable
 from experiments import loadgen
+from experiments.foresight import foreseen, never_drafted
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
 from experiments.metrics import compute_metrics
@@ -31,6 +32,7 @@ from experiments.workloads import Workload
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
+KERNELS_TOLD = ("kernels", "kernels_reason", "vector_bits", "instructions")  # what an arm ran with
 BASELINE, CANDIDATE = 0, 1
 
 
@@ -233,6 +235,7 @@ class _Comparison:
             "value": self.spec.values[arm],
             "metrics": {**metrics, "quality": None if logprob is None else math.exp(logprob)},
             "derived": self.first_records[arm].get("derived", {}),
+            "kernels": {name: self.first_records[arm]["environment"].get(name) for name in KERNELS_TOLD},
         }
 
     def _derived(self) -> dict[str, list[Any]]:
@@ -245,13 +248,17 @@ class _Comparison:
         }
 
     def _warnings(self) -> list[str]:
-        found = [busy_warning(self.machine)]
+        found = [busy_warning(self.machine), *foreseen(self.spec)]
         for arm, warmed in enumerate(self.warm_ups):
             if not warmed.stable:
                 value = self.spec.values[arm]
                 found.append(f"warm-up of {value} did not settle within 10 % in {warmed.runs} runs")
         for arm in (BASELINE, CANDIDATE):
             found += sorted({metrics["offered_load"]["warning"] or "" for metrics in self.metrics[arm]})
+            if all(never_drafted(metrics["counters"]) for metrics in self.metrics[arm]):
+                found.append(
+                    f"no token was ever drafted with {self.spec.values[arm]}: nothing of its effect could show"
+                )
             failed = sum(metrics["failed"] for metrics in self.metrics[arm])
             if failed:
                 found.append(f"{failed} requests of {self.spec.values[arm]} failed and are counted in no curve")

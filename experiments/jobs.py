@@ -22,11 +22,13 @@ from experiments.spec import BenchSpec, CompareSpec, parse_repeats
 from experiments.store import Run, Store
 from experiments.threads import worker_environment
 from experiments.worker import live_path, log_path, process_started
+from experiments.yielding import start_process
 from ledger.errors import CannotRunError, InputError
 
 ENDED = "the engine process ended"
 CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
+RESUMABLE = {"eval": "an evaluation", "speculation": "a run of drafts"}
 # A run without a process for this long was never started: its starter died in between.
 START_GRACE_S = 60.0
 # Two readings of one process's start time agree within clock ticks; another process's differs by far more.
@@ -42,6 +44,30 @@ def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
     InputError for a wrong spec, CannotRunError when the run can't be stored or the process can't be started.
     """
     run_id = store.create_run(kind, checked_spec(kind, spec))
+    _start_worker(run_id, store)
+    return run_id
+
+
+def resume(run_id: str, store: Store, kind: str | None = None) -> None:
+    """Start a run of a kind in RESUMABLE that was cancelled or failed again, as the same run; what it kept is taken.
+
+    kind: the only one that is asked for. InputError for another kind of run, or one that runs or is done;
+    CannotRunError as `start`.
+    """
+    run = status(run_id, store)
+    accepted = RESUMABLE if kind is None else {kind: RESUMABLE[kind]}
+    if run.kind not in accepted or run.state not in ("cancelled", "failed"):
+        what = f"{' or '.join(accepted.values())} that was cancelled or failed"
+        raise InputError("--resume", f"{run_id} ({run.kind}, {run.state})", what)
+    checked_spec(run.kind, run.spec)
+    _children.pop(run_id, None)
+    # This process stands for the worker until that has an id: a queued run of nobody would be taken for a dead one.
+    mine: dict[str, Any] = {"pid": os.getpid(), "pid_started": process_started()}
+    store.update_run(run_id, state="queued", error=None, result=None, cancel_requested=False, **mine)
+    _start_worker(run_id, store)
+
+
+def _start_worker(run_id: str, store: Store) -> None:
     try:
         child = _spawn(run_id, store)
     except OSError as error:
@@ -51,13 +77,21 @@ def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
     _children[run_id] = child
     with suppress(Exception):  # the worker states the same itself; it may have ended already
         store.update_run(run_id, pid=child.pid, pid_started=process_started(child.pid))
-    return run_id
 
 
 def checked_spec(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """A complete, valid spec of a kind of run; InputError names the first field that is wrong."""
     if kind == "compare":
         return CompareSpec.from_dict(spec).to_dict()
+    if kind == "eval":
+        from experiments.quality.spec import EvalSpec, items_hash
+
+        evaluation = EvalSpec.from_dict(spec)
+        return {**evaluation.to_dict(), "items_hash": items_hash(evaluation.read_items())}
+    if kind == "speculation":
+        from experiments.speculation.spec import SpeculationSpec
+
+        return SpeculationSpec.from_dict(spec).to_dict()
     if kind == "bench":
         return BenchSpec.from_dict(spec).to_dict()
     return _checked_claim(spec)
@@ -79,7 +113,7 @@ def _spawn(run_id: str, store: Store) -> subprocess.Popen[bytes]:
     root = str(Path(__file__).resolve().parents[1])
     paths = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
     with log.open("ab") as output:
-        return subprocess.Popen(
+        return start_process(
             [sys.executable, "-m", "experiments.worker", run_id, "--store", str(store.path.resolve())],
             stdin=subprocess.DEVNULL,
             stdout=output,

@@ -58,7 +58,7 @@ def run(
     step. A request the engine refuses is a failed request of the record; InputError when it refuses every one of them.
     Cancelled when `should_cancel` says so between two steps.
     """
-    with _no_garbage_collection():
+    with no_garbage_collection():
         drive = _Drive(engine, workload)
         while drive.unfinished():
             if should_cancel is not None:
@@ -178,7 +178,8 @@ class _Drive:
 
 
 @contextmanager
-def _no_garbage_collection() -> Iterator[None]:
+def no_garbage_collection() -> Iterator[None]:
+    """Collect now, and not again until the end."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()

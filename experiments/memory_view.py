@@ -9,10 +9,12 @@ from typing import Any
 
 from experiments.report.charts import ledger_accounts
 from ledger.errors import InputError
-from ledger.kv_cache import formula, kv_bytes_per_token_all_layers
+from ledger.kv_blocks import BlockFormat
+from ledger.kv_cache import formula
 from ledger.memory import Account, Provenance, predict_ledger
 from ledger.model_spec import ModelSpec, load_model_spec
 from ledger.reconcile import UNEXPLAINED
+from ledger.step_kernels import StepKernels
 
 PEAK = "process_peak"
 DTYPE_BYTES = {"fp32": 4, "bf16": 2, "fp16": 2}
@@ -46,7 +48,8 @@ def arm_memory(result: Mapping[str, Any], arm: int) -> ArmMemory:
         spec = load_model_spec(str(settings["model"]))
         if element_bytes is None:
             raise InputError("dtype", metrics["environment"].get("dtype"), ", ".join(DTYPE_BYTES))
-        return _with_prediction(value, accounts, spec, settings, element_bytes, metrics["memory"])
+        kernels = StepKernels.of_run(settings, metrics["environment"])
+        return _with_prediction(value, accounts, spec, settings, element_bytes, metrics["memory"], kernels)
     except InputError as error:
         return ArmMemory(value, accounts, not_predicted=str(error))
 
@@ -58,9 +61,17 @@ def _with_prediction(
     settings: Mapping[str, Any],
     element_bytes: int,
     memory: Mapping[str, Any],
+    kernels: StepKernels,
 ) -> ArmMemory:
     # As core_engine.accounts.predicted_ledger: unchunked, a whole prompt stands beside the running decodes.
     beside = 0 if settings.get("chunked_prefill", "on") == "on" else int(settings["max_num_seqs"])
+    asked = str(settings.get("kv_dtype", "auto"))
+    own = next(name for name, size in DTYPE_BYTES.items() if size == element_bytes)
+    kv = BlockFormat(
+        own if asked == "auto" else asked,
+        str(settings.get("kv_key_axis", "channel")),
+        str(settings.get("kv_protect", "none")),
+    )
     ledger = predict_ledger(
         spec,
         dtype_bytes=element_bytes,
@@ -68,16 +79,18 @@ def _with_prediction(
         max_num_batched_tokens=int(settings["max_num_batched_tokens"]) + beside,
         max_num_seqs=int(settings["max_num_seqs"]),
         block_size=int(settings["block_size"]),
+        kv=kv,
+        kernels=kernels,
     )
     used = int(memory.get("kv_peak_used_bytes") or 0)
-    per_token = kv_bytes_per_token_all_layers(spec, element_bytes)
+    per_token = kv.block_bytes(spec, int(settings["block_size"])) / int(settings["block_size"])
     return ArmMemory(
         value=value,
         accounts=accounts,
         predicted=ledger.accounts,
         boundaries=tuple(accumulate(account.bytes for account in ledger.accounts)),
-        kv_formula=formula(spec, kv_dtype=next(n for n, size in DTYPE_BYTES.items() if size == element_bytes)),
-        kv_tokens=used // per_token if per_token else 0,
+        kv_formula=kv.how(spec, int(settings["block_size"])) if kv.is_quantized else formula(spec, kv_dtype=kv.name),
+        kv_tokens=int(used / per_token) if per_token else 0,
         kv_used_bytes=used,
     )
 

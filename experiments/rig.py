@@ -22,6 +22,10 @@ WARM_UP_REQUESTS = 4
 WARM_UP_TOKENS = 8
 WARM_UP_RUNS = (2, 4)
 STABLE_WITHIN = 0.10
+# Variables whose values are those of a loaded model, not of an engine.
+OF_A_MODEL = (
+    "model", "device", "dtype", "kernels", "weights", "weight_group", "weight_symmetric", "head_weights",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,17 +37,17 @@ class WarmUp:
 
 
 class Rig:
-    """Engines by configuration. A model is loaded once for each (model, device, dtype)."""
+    """Engines by configuration. A model is loaded once for each set of values of OF_A_MODEL."""
 
     def __init__(self, report: Callable[[str], None] = lambda _: None) -> None:
         self._report = report
-        self._loaded: dict[tuple[str, str, str], Any] = {}
+        self._loaded: dict[tuple[str, ...], Any] = {}
 
     def loaded(self, config: EngineConfig) -> Any:
         """The model of `config`; InputError or CannotRunError when it can't be loaded."""
         from core_engine.model.loader import load_model
 
-        key = (config.model, config.device, config.dtype)
+        key = _loaded_key(config)
         if key not in self._loaded:
             beside = self._weights_bytes()
             loaded = load_model(config, self._report)
@@ -52,11 +56,19 @@ class Rig:
             self._loaded[key] = loaded
         return self._loaded[key]
 
+    def let_go(self, config: EngineConfig, *, keep: EngineConfig) -> None:
+        """Free the model of `config`, unless that of `keep` is the same one."""
+        if _loaded_key(config) != _loaded_key(keep):
+            self._loaded.pop(_loaded_key(config), None)
+
     def _weights_bytes(self) -> int:
         return sum(loaded.weights.num_bytes() for loaded in self._loaded.values())
 
-    def engine(self, config: EngineConfig) -> Any:
-        """A new engine with an empty pool. The former one must be let go first, or both pools are in memory."""
+    def engine(self, config: EngineConfig, proposer: Any = None) -> Any:
+        """A new engine with an empty pool. The former one must be let go first, or both pools are in memory.
+
+        proposer: of drafts, instead of the one that the configuration names.
+        """
         import torch
 
         from core_engine.engine import Engine
@@ -65,13 +77,18 @@ class Rig:
         loaded = self.loaded(config)
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
-        engine = Engine(config, loaded)
+        engine = Engine(config, loaded, proposer=proposer)
         engine.beside_bytes = self._weights_bytes() - loaded.weights.num_bytes()
         return engine
 
     def tokenizer(self, config: EngineConfig) -> Any:
         """The tokenizer of the model of `config`."""
         return self.loaded(config).tokenizer
+
+
+def _loaded_key(config: EngineConfig) -> tuple[str, ...]:
+    """What a loaded model depends on."""
+    return tuple(str(config.settings()[name]) for name in OF_A_MODEL)
 
 
 def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:

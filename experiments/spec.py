@@ -42,7 +42,7 @@ class BenchSpec:
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> BenchSpec:
         """Validate a spec; InputError names the first field that is wrong. Missing fields take their defaults."""
-        _refuse_unknown(cls, spec)
+        refuse_unknown(cls, spec)
         return cls(**_common(spec))
 
     def to_dict(self) -> dict[str, Any]:
@@ -74,7 +74,7 @@ class CompareSpec(BenchSpec):
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> CompareSpec:
         """Validate a spec; InputError names the first field that is wrong. Missing fields take their defaults."""
-        _refuse_unknown(cls, spec)
+        refuse_unknown(cls, spec)
         name = variable(str(spec.get("variable", "batching"))).name
         values = spec.get("values", ("static", "continuous"))
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
@@ -92,7 +92,7 @@ class CompareSpec(BenchSpec):
             guess_pct=None if guess is None else _number("guess_pct", guess, "a number of %"),
         )
         held_because(made.chosen(), set_by_user={**common["settings"], name: (first, second)})
-        made.configs()
+        refuse_without_effect(name, made.configs())
         return made
 
     def to_dict(self) -> dict[str, Any]:
@@ -117,6 +117,16 @@ class CompareSpec(BenchSpec):
     def looks(self) -> tuple[int, ...]:
         """After how many repeats the curves are judged; more than one look only with repeats "auto"."""
         return AUTO_LOOKS if self.repeats is None else (self.repeats,)
+
+
+def refuse_without_effect(name: str, configs: Iterable[EngineConfig]) -> None:
+    """InputError when varying `name` can't change anything in any of these, with the setting that would show it."""
+    settings = [config.settings() for config in configs]
+    for other, values in VARIABLES[name].acts_with.items():
+        if settings and all(one[other] not in values for one in settings):
+            given = ", ".join(dict.fromkeys(f"{other}={one[other]}" for one in settings))
+            needed = " or ".join(map(str, values))
+            raise InputError("--vary", name, f"{other}={needed} beside it, since it acts on nothing else; here {given}")
 
 
 def needed_values(chosen: Iterable[tuple[str, Value]]) -> dict[str, Value]:
@@ -163,10 +173,11 @@ def parse_repeats(value: Any) -> int | None:
     if value is None or value == "auto":
         return None
     accepted = f"auto (3 to {MAX_REPEATS}), or a whole number from 1 to {MOST_REPEATS}"
-    return _whole("repeats", value, 1, MOST_REPEATS, accepted)
+    return whole("repeats", value, 1, MOST_REPEATS, accepted)
 
 
-def _refuse_unknown(cls: type[BenchSpec], spec: Mapping[str, Any]) -> None:
+def refuse_unknown(cls: type[Any], spec: Mapping[str, Any]) -> None:
+    """InputError for a field that the spec's class hasn't."""
     known = [item.name for item in fields(cls)]
     for name in spec:
         if name not in known:
@@ -188,15 +199,15 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
         from experiments.metrics import parse_slo
 
         parse_slo(slo)
-    settings = {variable(name).name: parse_value(name, value) for name, value in (spec.get("settings") or {}).items()}
+    settings = checked_settings(spec.get("settings"))
     held_because(settings.items(), set_by_user=settings)
     return {
         "workload": workload,
-        "num_requests": None if requests is None else _whole("num_requests", requests, 1, MOST_REQUESTS),
+        "num_requests": None if requests is None else whole("num_requests", requests, 1, MOST_REQUESTS),
         "rate_rps": rate,
-        "max_tokens_cap": None if cap is None else _whole("max_tokens_cap", cap, 1, MOST_TOKENS),
+        "max_tokens_cap": None if cap is None else whole("max_tokens_cap", cap, 1, MOST_TOKENS),
         "settings": settings,
-        "seed": _whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
+        "seed": whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
         "slo": slo,
         "price_per_device_hour": _number(
             "price_per_device_hour", spec.get("price_per_device_hour", 1.0), "a number above 0", above_zero=True
@@ -204,7 +215,13 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _whole(name: str, value: Any, minimum: int, maximum: int, accepted: str | None = None) -> int:
+def checked_settings(given: Mapping[str, Any] | None) -> dict[str, Value]:
+    """Variables with valid values; InputError names the first that is wrong."""
+    return {variable(name).name: parse_value(name, value) for name, value in (given or {}).items()}
+
+
+def whole(name: str, value: Any, minimum: int, maximum: int, accepted: str | None = None) -> int:
+    """A whole number within its bounds; InputError otherwise."""
     accepted = accepted or f"a whole number from {minimum:,} to {maximum:,}"
     try:
         number = int(str(value))

@@ -27,6 +27,8 @@ MIN_NOISE_FLOOR = 0.01
 EQUIVALENCE_MARGIN = 0.05
 BOOTSTRAP_FROM = 10
 BOOTSTRAP_RESAMPLES = 20_000
+# Of so many values the two intervals agree, and resampling 1,000 of them would take 160 MB.
+BOOTSTRAP_TO = 100
 # Fewer resamples than this beyond zero are too few to read a tail probability from; the t tail stands in.
 MIN_TAIL_COUNT = 10
 MAX_REPEATS = 20
@@ -149,6 +151,25 @@ def judge(curves: Sequence[CurveSamples], *, alpha: float = ALPHA) -> list[Curve
 def decided(verdicts: Sequence[CurveVerdict]) -> bool:
     """True when no curve is inconclusive, which is where `--repeats auto` stops."""
     return all(verdict.verdict != "inconclusive" for verdict in verdicts)
+
+
+@dataclass(frozen=True)
+class MeanInterval:
+    """A mean, its 95 % interval and the two-sided p of "the mean is 0"; `method` names the interval."""
+
+    mean: float
+    low: float
+    high: float
+    p: float
+    method: str
+
+
+def mean_interval(values: Sequence[float]) -> MeanInterval | None:
+    """Of paired differences, None below two: as curves have it, but Student t again from BOOTSTRAP_TO values on."""
+    if len(values) < 2:
+        return None
+    found = _interval(values) if len(values) < BOOTSTRAP_TO else _t_interval(values)
+    return MeanInterval(fmean(values), found.low, found.high, found.p, found.method)
 
 
 def _usable(value: float | None) -> TypeGuard[float]:

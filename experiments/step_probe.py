@@ -5,8 +5,10 @@ Owns the dummy rows and the repeats. What the steps should cost is the ledger's 
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +17,8 @@ from ledger.errors import InputError
 from ledger.formats import positive
 from ledger.model_spec import ModelSpec
 
+Pairs = tuple[list[float], list[float]]
+PRODUCTS = ("qkv", "output", "gate_up", "down")
 REPEATS = 9
 LONGEST_S = 10.0  # a step is repeated for no longer than this, but at least three times
 
@@ -39,6 +43,22 @@ class Probe:
     seconds: tuple[dict[str, Any], ...]
 
 
+@dataclass(frozen=True)
+class PairedProbe:
+    """What two ways to compute a step took: for each step the (baseline, candidate) seconds, pair by pair.
+
+    products: likewise of the linear layers alone; empty where an arm runs on torch's operators. weights_bytes: held by
+    each arm.
+    """
+
+    seconds: tuple[Pairs, ...]
+    kernels: str
+    dtype: str
+    threads: int
+    products: tuple[Pairs, ...] = ()
+    weights_bytes: tuple[int, int] = (0, 0)
+
+
 def probe_steps(
     steps: Sequence[ProbedStep],
     settings: Mapping[str, Any] | None = None,
@@ -51,29 +71,145 @@ def probe_steps(
     """
     import torch
 
-    from core_engine.config import EngineConfig
     from core_engine.environment import dtype_name
-    from core_engine.executor.torch_executor import TorchExecutor
-    from core_engine.model.loader import load_model
 
     positive("repeats", repeats, 1000)
-    config = EngineConfig.from_settings(settings)
-    loaded = load_model(config)
-    spec, weights = loaded.spec, loaded.weights.embedding
-    longest = max(step.seq_len for step in steps)
-    if spec.max_position and longest > spec.max_position:
-        raise InputError("seq_len", longest, f"at most the model's {spec.max_position:,} positions")
-    block_bytes = sum(layer.kv_elements for layer in spec.layers) * weights.element_size() * config.block_size
-    blocks = max(step.batch * _blocks(step, config.block_size) for step in steps)
-    executor = TorchExecutor(loaded.decoder, block_size=config.block_size, kv_memory_bytes=blocks * block_bytes)
+    config, loaded = _loaded(settings)
+    executor = _executor(steps, config, loaded)
+    device = loaded.weights.device.type
     seconds = []
     for step in steps:
         on_step(step)
-        plan, device = _plan(step, config.block_size), weights.device.type
+        plan = _plan(step, config.block_size)
         first_s = _timed(executor, plan, device)
         affordable = max(min(3, repeats), int(LONGEST_S / first_s))
         seconds.append(summary([_timed(executor, plan, device) for _ in range(min(repeats, affordable))]))
-    return Probe(spec, dtype_name(weights.dtype), weights.device.type, torch.get_num_threads(), tuple(seconds))
+    return Probe(loaded.spec, dtype_name(loaded.weights.dtype), device, torch.get_num_threads(), tuple(seconds))
+
+
+def probe_pair(steps: Sequence[ProbedStep], arms: Sequence[Mapping[str, Any]], repeats: int = REPEATS) -> PairedProbe:
+    """Seconds of each step under the settings of two arms, taken A B, then B A.
+
+    Weights that both arms share are held once. Every step runs once in each arm before it is timed.
+    """
+    import torch
+
+    from core_engine.config import EngineConfig
+    from core_engine.environment import dtype_name
+    from experiments.rig import Rig
+
+    rig, configs = Rig(), [EngineConfig.from_settings(arm) for arm in arms]
+    models = [rig.loaded(config) for config in configs]
+    clocks = [_ProductClock(loaded.decoder) for loaded in models]
+    pairs = paired_seconds(steps, list(zip(configs, models, strict=True)), repeats, watch=lambda arm: clocks[arm])
+    first, second = (_cut(clock.laps_s, repeats) for clock in clocks)
+    loaded = models[0]
+    return PairedProbe(
+        tuple(pairs),
+        loaded.kernels.kernels,
+        dtype_name(loaded.weights.dtype),
+        torch.get_num_threads(),
+        tuple(zip(first, second, strict=True)) if all(clock.runs for clock in clocks) else (),
+        (models[0].weights.num_bytes(), models[1].weights.num_bytes()),
+    )
+
+
+def _cut(numbers: list[float], length: int) -> list[list[float]]:
+    return [numbers[first : first + length] for first in range(0, len(numbers), length)]
+
+
+class _ProductClock(AbstractContextManager[Any]):
+    """The time of the linear layers, head apart, of each compiled step inside it; it does not run with torch's
+    operators."""
+
+    def __init__(self, decoder: Any) -> None:
+        self._decoder = decoder
+        self.runs = hasattr(decoder, "operator_ns")
+        self.laps_s: list[float] = []
+
+    def __enter__(self) -> None:
+        import numpy as np
+
+        if self.runs:
+            self._decoder.operator_ns = np.zeros(len(self._decoder.operator_names()), dtype=np.int64)
+
+    def __exit__(self, *_: object) -> None:
+        if self.runs:
+            spent, self._decoder.operator_ns = self._decoder.operator_ns.tolist(), None
+            names = self._decoder.operator_names()
+            self.laps_s.append(sum(ns for name, ns in zip(names, spent, strict=True) if name in PRODUCTS) / 1e9)
+
+
+def paired_seconds(
+    steps: Sequence[ProbedStep],
+    arms: Sequence[tuple[Any, Any]],
+    repeats: int = REPEATS,
+    *,
+    longest_s: float = math.inf,
+    check: Callable[[], None] = lambda: None,
+    ran: Callable[[ProbedStep], None] = lambda _: None,
+    watch: Callable[[int], AbstractContextManager[Any]] = lambda _: nullcontext(),
+) -> list[Pairs]:
+    """For each step the seconds of two arms, pair by pair, taken A B, then B A, after one run of each.
+
+    arms: (configuration, loaded model) of each. A step is repeated for no longer than `longest_s` in each arm, but at
+    least three times. `check` is called before each run of it and may raise, `ran` after it; `watch` of an arm's number
+    is open around each of its timed steps. InputError as probe_steps.
+    """
+    positive("repeats", repeats, 1000)
+    executors = [_executor(steps, config, loaded) for config, loaded in arms]
+    devices = [loaded.weights.device.type for _, loaded in arms]
+    pairs = []
+    for step in steps:
+        plans = [_plan(step, config.block_size) for config, _ in arms]
+
+        def timed(arm: int, plans: list[Any] = plans) -> float:
+            check()
+            return _timed(executors[arm], plans[arm], devices[arm])
+
+        slowest_s = max(timed(0), timed(1))
+        ran(step)
+        ran(step)
+        seconds: Pairs = ([], [])
+        for repeat in range(min(repeats, max(3, int(min(longest_s / slowest_s, repeats))))):
+            for arm in (0, 1) if repeat % 2 == 0 else (1, 0):
+                with watch(arm):
+                    seconds[arm].append(timed(arm))
+                ran(step)
+        pairs.append(seconds)
+    return pairs
+
+
+def _loaded(settings: Mapping[str, Any] | None) -> tuple[Any, Any]:
+    from core_engine.config import EngineConfig
+    from core_engine.model.loader import load_model
+
+    config = EngineConfig.from_settings(settings)
+    return config, load_model(config)
+
+
+def _executor(steps: Sequence[ProbedStep], config: Any, loaded: Any) -> Any:
+    """An executor whose pool holds the largest of the steps; InputError for one beyond the model's positions."""
+    from core_engine.executor.torch_executor import TorchExecutor
+    from core_engine.kernels.options import StepOptions
+    from core_engine.kv.format import KVFormat
+
+    loaded.kernels.refuse_what_needs_compiled(config)
+    spec, weights = loaded.spec, loaded.weights
+    longest = max(step.seq_len for step in steps)
+    if spec.max_position and longest > spec.max_position:
+        raise InputError("seq_len", longest, f"at most the model's {spec.max_position:,} positions")
+    form = KVFormat.from_config(config, weights.dtype)
+    block_bytes = form.blocks.block_bytes(spec, config.block_size)
+    blocks = max(step.batch * _blocks(step, config.block_size) for step in steps)
+    return TorchExecutor(
+        loaded.decoder,
+        block_size=config.block_size,
+        kv_memory_bytes=blocks * block_bytes,
+        options=StepOptions.from_config(config),
+        kv_format=form,
+        num_slots=max(step.batch for step in steps),
+    )
 
 
 def _blocks(step: ProbedStep, block_size: int) -> int:
@@ -88,7 +224,7 @@ def _plan(step: ProbedStep, block_size: int) -> Any:
     start = 0 if prefill else step.seq_len - 1
     tokens = (0,) * (step.seq_len if prefill else 1)
     rows = tuple(
-        Row(f"probe{i}", start, tokens, tuple(range(i * share, (i + 1) * share)), prefill, GREEDY)
+        Row(f"probe{i}", start, tokens, tuple(range(i * share, (i + 1) * share)), prefill, GREEDY, slot=i)
         for i in range(step.batch)
     )
     return StepPlan(index=0, rows=rows, reserved=())

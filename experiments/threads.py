@@ -14,3 +14,8 @@ def worker_environment() -> dict[str, str]:
     """This process's environment with a short spin; what the user has set stays."""
     chosen = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ)
     return dict(os.environ) if chosen else {**os.environ, "GOMP_SPINCOUNT": SPIN_COUNT}
+
+
+def spin_shortly() -> None:
+    """The same for this process, which must not have loaded torch yet."""
+    os.environ.update(worker_environment())

@@ -8,6 +8,7 @@ from typing import Any
 
 from experiments.kv_trace import BlockGrid, block_grid, by_arrival, has_blocks, kinds_over_time, pool_of
 from experiments.metrics.events import NS_PER_S, Record
+from experiments.metrics.host import host_work
 from experiments.metrics.kv import EXTERNAL, KINDS, kv_waste
 from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.waterfall import Waterfalls, unexplained_share
@@ -84,6 +85,7 @@ class TraceView:
 
     waterfalls: list[dict[str, Any]]
     unexplained: Mapping[str, Any]
+    host: Mapping[str, Any]
     slots: Mapping[str, Any]
     concurrency: Mapping[str, Any]
     prefix: Mapping[str, Any]
@@ -98,6 +100,7 @@ def trace_view(record: Record) -> TraceView:
     return TraceView(
         waterfalls=waterfall_rows(record),
         unexplained=unexplained_share(record),
+        host=host_work(record),
         slots=slots(record),
         concurrency=concurrency(record),
         prefix=prefix(record),

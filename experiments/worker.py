@@ -20,6 +20,7 @@ from typing import IO, Any
 
 from experiments.loadgen import Cancelled
 from experiments.store import Run, Store
+from experiments.within import process_started
 from ledger.errors import CannotRunError, InputError
 
 CANCEL_POLL_S = 0.25
@@ -86,43 +87,26 @@ def execute(
         from experiments.bench import run_bench
 
         return run_bench(run.spec, store, run.id, on_live, should_cancel)
-    from experiments.claims import run_claim
+    if run.kind == "eval":
+        from experiments.quality.evaluation import run_evaluation
 
-    def compare(spec: dict[str, Any]) -> dict[str, Any]:
-        return _as_run_of_its_own(spec, store, on_live, should_cancel)
+        return run_evaluation(run.spec, store, run.id, on_live, should_cancel)
+    if run.kind == "speculation":
+        from experiments.speculation.run import run_speculation
+
+        return run_speculation(run.spec, store, run.id, on_live, should_cancel)
+    from experiments.claims import run_claim
 
     return {
         **run_claim(
             run.spec["claim"],
             store=store,
             options=run.spec.get("options"),
-            compare=compare,
             on_live=on_live,
             should_cancel=should_cancel,
         ),
         "run_id": run.id,
     }
-
-
-def _as_run_of_its_own(
-    spec: dict[str, Any], store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
-) -> dict[str, Any]:
-    """A comparison within another job, kept as a run so that its evidence can be opened; it has this process's pid."""
-    from experiments.compare import CompareSpec, run_comparison
-
-    checked = CompareSpec.from_dict(spec)
-    run_id = store.create_run("compare", checked.to_dict())
-    store.update_run(run_id, state="running", pid=os.getpid(), pid_started=process_started())
-    try:
-        result = run_comparison(checked, store, run_id, on_live, should_cancel)
-    except Cancelled as cancelled:
-        store.update_run(run_id, state="cancelled", result=cancelled.result)
-        raise
-    except Exception as error:
-        store.update_run(run_id, state="failed", error=str(error))
-        raise
-    store.update_run(run_id, state="done", result=result)
-    return result
 
 
 def work(run_id: str, store: Store, execute: Execute = execute) -> int:
@@ -139,13 +123,6 @@ def work(run_id: str, store: Store, execute: Execute = execute) -> int:
     except Cancelled:
         store.update_run(run_id, only_if_state="queued", state="cancelled")
         return 0
-
-
-def process_started(pid: int | None = None) -> float:
-    """When a process began, Unix s; with the pid it identifies a process, since pids are used again."""
-    import psutil
-
-    return psutil.Process(pid).create_time()
 
 
 @contextmanager

@@ -138,6 +138,43 @@ def weight_format(name: str) -> WeightFormat:
     return replace(found, name=f"w4a16-g{suffix[1]}", group_size=int(suffix[1])) if suffix else found
 
 
+# What our kernels hold beside codes: scales as float16, zero points and nested scales in a byte each, orders as int32.
+_SCALE_BITS, _ZERO_BITS, _ORDER_BYTES = 16, 8, 4
+# Elements of 5 bits are held in 6; nested scales and minima of 6 bits in bytes.
+_HELD_GGUF = {
+    known.name: known
+    for known in (
+        WeightFormat("q5_0", 6, 32, 16),
+        WeightFormat("q5_1", 6, 32, 32),
+        WeightFormat("q4_k", 4, 256, 8 * (4 + 16)),
+        WeightFormat("q5_k", 6, 256, 8 * (4 + 16)),
+    )
+}
+
+
+def engine_format(weights: str, group: int = 64, *, symmetric: bool = True) -> WeightFormat:
+    """What our engine holds a linear layer in, by its variables weights, weight_group and weight_symmetric.
+
+    Less than a byte is saved nowhere: a zero point takes 8 bits, as the kernels read it. GPTQ's columns have an order.
+    InputError for a value that quantizes nothing.
+    """
+    if weights in ("w8a16", "w8a8"):
+        return WEIGHT_FORMATS[weights]
+    if weights not in ("w4a16-rtn", "w4a16-awq", "w4a16-gptq"):
+        raise InputError("weights", weights, "w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq")
+    beside = _SCALE_BITS + (0 if symmetric else _ZERO_BITS)
+    order = _ORDER_BYTES if weights == "w4a16-gptq" else 0
+    return WeightFormat(f"{weights}-g{group}", 4, group, beside, column_bytes=order)
+
+
+def held_gguf_format(kind: str) -> WeightFormat:
+    """What our engine holds blocks of a GGUF type in; InputError for one that it does not hold as stored."""
+    found = _HELD_GGUF.get(kind.lower(), WEIGHT_FORMATS.get(kind.lower()))
+    if found is None or kind.lower() not in ("q8_0", "q4_0", "q4_1", "q6_k", *_HELD_GGUF):
+        raise InputError("weights", kind[:60], "Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q4_K, Q5_K or Q6_K")
+    return replace(found, whole_model=False)
+
+
 def gguf_format(wanted: WeightFormat, columns: int, *, is_output: bool) -> WeightFormat:
     """The type llama.cpp's quantizer gives a matrix of that many columns when asked for `wanted`.
 

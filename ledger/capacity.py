@@ -13,7 +13,8 @@ from ledger.buffers import Buffer
 from ledger.deployment import Deployment, Stage
 from ledger.engines import ENGINES
 from ledger.formats import element_format, positive
-from ledger.kv_cache import formula, length_warnings, sequence_bytes
+from ledger.kv_blocks import KEY_AXES, PROTECTIONS, BlockFormat, blocks_of_sequence, one_shape
+from ledger.kv_cache import formula, length_warnings
 from ledger.memory import Account, MemoryLedger
 from ledger.partition import stages
 from ledger.vision import vision_label, vision_parameter_count
@@ -59,7 +60,7 @@ def deployment_ledger(d: Deployment) -> MemoryLedger:
     """
     stage = _fullest(d)
     peak = d.steady_activations or d.activations(d.seq_len, d.concurrency)
-    kv = sequence_bytes(stage.groups, d.seq_len, d.stored, d.block_size, d.tp) * d.concurrency
+    kv = d.kv_sequence_bytes(stage, d.seq_len) * d.concurrency
     accounts = [
         Account("weights", stage.weight_bytes, _weights_how(d, stage)),
         Account("kv_cache", kv, _kv_how(d, stage)),
@@ -191,6 +192,8 @@ def ledger_report(d: Deployment, measured_bytes: int | None = None) -> dict[str,
         "concurrency": d.concurrency,
         "kv_dtype": d.kv_dtype,
         "kv_group_size": d.stored.group_size,
+        "kv_key_axis": d.kv_key_axis,
+        "kv_protect": d.kv_protect,
         "tp": d.tp,
         "pp": d.pp,
         "block_size": d.block_size,
@@ -227,7 +230,10 @@ def _precision(d: Deployment, kv_dtype: str) -> dict[str, Any]:
 
 def in_kv_format(d: Deployment, kv_dtype: str, group_size: int | None) -> Deployment:
     """The deployment with its cache in another format; what is costly to derive does not depend on it."""
-    other = replace(d, kv_dtype=kv_dtype, kv_group_size=group_size)
+    changes: dict[str, Any] = {"kv_dtype": kv_dtype, "kv_group_size": group_size}
+    if not BlockFormat(kv_dtype).has_zero:
+        changes |= {"kv_key_axis": KEY_AXES[0], "kv_protect": PROTECTIONS[0]}
+    other = replace(d, **changes)
     for key in ("groups", "stages", "width", "others"):
         other.__dict__[key] = getattr(d, key)
     return other
@@ -254,7 +260,7 @@ def _held(d: Deployment, stage: Stage) -> int:
 
 def _sequence(d: Deployment, stage: Stage, seq_len: int) -> int:
     """Bytes one sequence adds on a stage: KV and state."""
-    return sequence_bytes(stage.groups, seq_len, d.stored, d.block_size, d.tp) + stage.state_bytes
+    return d.kv_sequence_bytes(stage, seq_len) + stage.state_bytes
 
 
 def _fixed(d: Deployment, stage: Stage, peak: Buffer) -> dict[str, int]:
@@ -311,5 +317,15 @@ def _weights_how(d: Deployment, stage: Stage) -> str:
 
 
 def _kv_how(d: Deployment, stage: Stage) -> str:
+    form, size = d.own_blocks, d.block_size
+    layer = one_shape(d.spec.layers)
+    if form is not None and layer is not None and size is not None:
+        layers = sum(count for _, count in stage.groups)
+        pool, beside = blocks_of_sequence(form, layer, layers, d.seq_len, size, d.tp)
+        kept = "its open block and its sinks" if form.sink_blocks else "its open block"
+        return (
+            f"{d.concurrency:,} sequences x ({-(-d.seq_len // size):,} blocks of {size} tokens in {form.name} with "
+            f"scales = {pool:,} B, and {kept} in float32 = {beside:,} B)"
+        )
     settings = (d.kv_dtype, d.block_size, d.tp, d.kv_group_size, d.pp)
     return formula(d.spec, d.seq_len, d.concurrency, *settings, stage=stage.index)

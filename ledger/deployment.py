@@ -9,13 +9,15 @@ from ledger.buffers import Buffer, LayerWidth, Step, activations, default_logit_
 from ledger.engines import EngineRule, engine_rule
 from ledger.errors import InputError
 from ledger.formats import ElementFormat, element_format, positive
-from ledger.kv_cache import LayerGroups, layer_groups, layer_state_bytes
+from ledger.kv_blocks import KEY_AXES, PROTECTIONS, QUANTIZED, BlockFormat, blocks_of_sequence, one_shape
+from ledger.kv_cache import LayerGroups, layer_groups, layer_state_bytes, sequence_bytes
 from ledger.model_spec import ModelSpec
 from ledger.partition import MAX_RANKS, stages
 from ledger.vision import vision_parameter_count
 from ledger.weight_formats import AS_STORED, FormattedGroups, formatted_groups, rank_weights, weight_format
 
 DEVICES = ("cuda", "cpu")
+OWN_ENGINE = "trilemma"
 VISION_ELEMENT_BYTES = 2  # towers stay 16-bit, in quantized checkpoints too
 
 
@@ -36,6 +38,8 @@ class Deployment:
 
     weights         a format of ledger.weight_formats, or "as-stored"
     kv_group_size   elements that share a scale in integer KV formats; None: 64; 0: payload only
+    kv_key_axis     what int4 and int2 keys share a scale over in our own engine: "channel" or "token"
+    kv_protect      what our own engine keeps apart of them: "none", "sinks" or "outliers"
     block_size      tokens of a KV page; None: no rounding
     memory_fraction None: the engine's default
     max_num_seqs    rows of logits the engine prepares for; None: the engine's default
@@ -49,6 +53,8 @@ class Deployment:
     weights: str = "bf16"
     kv_dtype: str = "bf16"
     kv_group_size: int | None = None
+    kv_key_axis: str = KEY_AXES[0]
+    kv_protect: str = PROTECTIONS[0]
     seq_len: int = 4096
     concurrency: int = 1
     tp: int = 1
@@ -81,6 +87,33 @@ class Deployment:
             raise InputError("memory_fraction", fraction, "a number above 0, at most 1")
         if self.device not in DEVICES:
             raise InputError("device", self.device, " or ".join(DEVICES))
+        self._check_kv_blocks()
+
+    def _check_kv_blocks(self) -> None:
+        for name, choices in (("kv_key_axis", KEY_AXES), ("kv_protect", PROTECTIONS)):
+            value = getattr(self, name)
+            if value not in choices:
+                raise InputError(name, value, ", ".join(choices))
+            has_zero = BlockFormat(self.kv_dtype).has_zero
+            if value != choices[0] and not (self.rule.name == OWN_ENGINE and has_zero):
+                raise InputError(name, value, f"{choices[0]}: others are of --engine {OWN_ENGINE} with int4 or int2")
+
+    @cached_property
+    def own_blocks(self) -> BlockFormat | None:
+        """The blocks that our own engine keeps quantized KV in; None for other engines and formats, for a group size
+        that it has not, and for a model whose layers it has no blocks for."""
+        own = self.rule.name == OWN_ENGINE and self.kv_dtype in QUANTIZED and self.kv_group_size is None
+        if not own or self.block_size is None or one_shape(self.spec.layers) is None:
+            return None
+        return BlockFormat(self.kv_dtype, self.kv_key_axis, self.kv_protect)
+
+    def kv_sequence_bytes(self, stage: Stage, seq_len: int) -> int:
+        """KV bytes that one sequence adds on the fullest rank of a stage, in whole blocks."""
+        form, layer = self.own_blocks, one_shape(self.spec.layers)
+        if form is None or layer is None or self.block_size is None:
+            return sequence_bytes(stage.groups, seq_len, self.stored, self.block_size, self.tp)
+        layers = sum(count for _, count in stage.groups)
+        return sum(blocks_of_sequence(form, layer, layers, seq_len, self.block_size, self.tp))
 
     @property
     def rule(self) -> EngineRule:
@@ -132,11 +165,11 @@ class Deployment:
     @cached_property
     def steady_activations(self) -> Buffer | None:
         """The activation peak when it does not depend on what runs; None for our own engine, where it does."""
-        return None if self.rule.name == "trilemma" else self.activations(1, 1)
+        return None if self.rule.name == OWN_ENGINE else self.activations(1, 1)
 
     def activations(self, seq_len: int, concurrency: int) -> Buffer:
         """The activation peak of the largest step with so many sequences of that length."""
         tokens, rows = self.max_num_batched_tokens, self.logit_rows
-        if self.rule.name == "trilemma":
+        if self.rule.name == OWN_ENGINE:
             tokens, rows = min(tokens, max(1, seq_len * concurrency)), max(1, min(rows, concurrency))
         return activations(self.spec, self.rule.name, Step(tokens, rows, seq_len * concurrency), self.width)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ledger.block_formats import WEIGHT_FORMATS, WeightFormat, gguf_format, weight_format
+from ledger.block_formats import WEIGHT_FORMATS, WeightFormat, engine_format, gguf_format, weight_format
 from ledger.checkpoint import StoredScheme, stored_scheme
 from ledger.errors import InputError
 from ledger.formats import positive
@@ -24,6 +24,7 @@ __all__ = [
     "WEIGHT_FORMATS",
     "RankWeights",
     "WeightFormat",
+    "engine_groups",
     "format_name",
     "formatted_groups",
     "rank_weights",
@@ -94,6 +95,39 @@ def formatted_groups(spec: ModelSpec, weights: str, head_weights: str = "16bit")
             if head_weights == "int8" and piece.part == head and not chosen.quantized and len(piece.shape) > 1:
                 chosen = WEIGHT_FORMATS["w8a16"]
             found.append((piece, chosen))
+    return tuple(found)
+
+
+def engine_groups(
+    spec: ModelSpec,
+    weights: str,
+    *,
+    group: int = 64,
+    symmetric: bool = True,
+    head_weights: str = "16bit",
+    dtype: str = "bf16",
+    stored: Mapping[str, WeightFormat] | None = None,
+) -> FormattedGroups:
+    """Every group of like parameters with the format that our engine holds it in, by the names of its variables.
+
+    dtype: fp32, bf16 or fp16, of all that is not quantized; stored: the format of each parameter that is held as a file
+    has it (weights "as-stored"). InputErrors as tensor_formats.
+    """
+    rest, int8 = weight_format(dtype), WEIGHT_FORMATS["w8a16"]
+    if head_weights not in ("16bit", "int8"):
+        raise InputError("head_weights", head_weights, "16bit or int8")
+    scheme = StoredScheme(
+        rest if weights in ("none", AS_STORED) else engine_format(weights, group, symmetric=symmetric)
+    )
+    head = "embedding" if spec.tie_embeddings else "head"
+    found = []
+    for piece in tensor_groups(spec):
+        for single in _single_layers(piece) if stored else (piece,):
+            chosen = _format_of(single.name, single.shape, single.part, scheme, is_output=single.part == head)
+            chosen = (stored or {}).get(single.name, chosen if chosen.quantized else rest)
+            if head_weights == "int8" and single.part == head and not chosen.quantized and len(single.shape) > 1:
+                chosen = int8
+            found.append((single, chosen))
     return tuple(found)
 
 

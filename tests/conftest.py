@@ -17,3 +17,14 @@ def shared_dir() -> Path:
     if not path.is_dir():
         pytest.skip("the folder ../shared with the reference data is not present")
     return path
+
+
+@pytest.fixture(scope="session")
+def compiled_kernels() -> None:
+    """Skips, with the reason, where compiled kernels can't be had."""
+    from core_engine.kernels.cpu.native import library
+
+    try:
+        library()
+    except OSError as error:
+        pytest.skip(str(error))

@@ -10,30 +10,34 @@ from app.charts.kv_trace import block_timeline, kinds_chart
 from app.charts.levers import levers_chart
 from app.charts.live import progress_chart, rate_chart, spark
 from app.charts.memory import block_map, ledger_chart
+from app.charts.quality import quality_chart
 from app.charts.roofline import crossover_chart, roofline_chart, time_share_chart, time_unit
+from app.charts.speculation import batch_chart, break_even_chart
 from app.charts.surface import surface_chart
 from app.charts.timeline import timeline_chart
 from app.charts.waterfall import waterfall_chart
 
 _KEYS = """
-account activations arm block block_cached block_filling block_free block_full block_reserved blocks_per_cell boundary
-by_arrival cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held kind_internal
-kind_reserved_ahead kind_reserved_unused kind_used part_decode_s part_overhead_s part_prefill_s part_queue_s
-part_stalled_s part_unexplained_s whole
-attained batch bound capacity cell_fits cell_never cell_with concurrency crossover_at how intensity
-kind_attention kind_linear kind_other kv_cache left lever month_cost none_fit operator over precision ridge seq_len
-state_account time_share usable verdict
-change computed decode duration finished first_n from_s held interval_95 kv_free kv_reserved kv_used label
-last_token measured memory noise_floor now other owner pairs phase predicted prefill progress queue rate rate_unit
-repeat request result same simulated state this_repeat time to_s tokens value weights your_guess
+account activations arm bits block block_cached block_filling block_free block_full block_reserved blocks_per_cell
+boundary by_arrival cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held
+kind_internal kind_reserved_ahead kind_reserved_unused kind_used part_decode_s part_overhead_s part_prefill_s
+part_queue_s part_stalled_s part_unexplained_s whole attained batch bound capacity cell_fits cell_never cell_with
+concurrency crossover_at how intensity kind_attention kind_linear kind_other kv_cache left lever month_cost none_fit
+operator over precision ridge seq_len state_account time_share usable verdict change computed decode duration finished
+first_n format from_s held interval_95 kv_free kv_reserved kv_used label last_token measured memory noise_floor now
+other owner pairs phase predicted prefill progress queue rate rate_unit repeat request result same simulated state
+this_repeat time to_s tokens value weights your_guess
+alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 """Every key the charts look up in `words`; the docstring of each function names its own."""
 
 __all__ = [
     "WORD_KEYS",
+    "batch_chart",
     "block_map",
     "block_timeline",
+    "break_even_chart",
     "capacity_chart",
     "change_strip",
     "crossover_chart",
@@ -43,6 +47,7 @@ __all__ = [
     "ledger_chart",
     "levers_chart",
     "progress_chart",
+    "quality_chart",
     "rate_chart",
     "roofline_chart",
     "spark",

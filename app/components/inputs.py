@@ -18,6 +18,7 @@ Label = Callable[[Any], str]
 KEPT = "kept-inputs"  # widget key -> its value as text: Streamlit forgets the widgets of a page that is left
 REFUSED = "refused-inputs"  # widget key -> (name, text of the address, text used instead)
 SHOWN_CHARACTERS = 40
+NO_CHOICE = "-"
 
 
 def key_of(page: str, name: str) -> str:
@@ -43,6 +44,29 @@ def segments(page: str, name: str, label: str, options: Sequence[str], default: 
     value = st.segmented_control(label, options, format_func=shown, key=key, required=True, width="stretch")
     _keep(page, name, value or default)
     return value or default
+
+
+def several(
+    page: str, name: str, label: str, options: Sequence[str], default: Sequence[str], shown: Label
+) -> list[str]:
+    """Any number of a list, in its order; in the address they are joined by commas, and none is "-"."""
+    key = key_of(page, name)
+    if not set(st.session_state.get(key, [None])) <= set(options):
+        _start(page, name, lambda text: _several(text, options), list(default))
+    chosen = st.multiselect(label, options, format_func=shown, key=key)
+    value = [option for option in options if option in chosen]
+    _keep(page, name, ",".join(value) or NO_CHOICE)
+    return value
+
+
+def text(page: str, name: str, label: str, default: str, **more: Any) -> str:
+    """A line of text; empty stands for the default."""
+    key = key_of(page, name)
+    if key not in st.session_state:
+        _start(page, name, lambda given: given.strip() or None, default)
+    value = st.text_input(label, key=key, **more).strip() or default
+    _keep(page, name, value)
+    return value
 
 
 def whole(page: str, name: str, label: str, default: int, low: int, high: int, **more: Any) -> int:
@@ -139,6 +163,12 @@ def _keep(page: str, name: str, value: Any) -> None:
         else:
             refused[key] = (label, asked, text)
     set_address(**{name: text})
+
+
+def _several(text: str, options: Sequence[str]) -> list[str] | None:
+    """The options named; None when one is not an option."""
+    named = [] if text == NO_CHOICE else text.split(",")
+    return [option for option in options if option in named] if set(named) <= set(options) else None
 
 
 def _whole(text: str, low: int, high: int) -> int | None:

@@ -8,6 +8,8 @@ from typing import Any
 import streamlit as st
 
 from app.components import draft as drafts
+from app.components.kernels import stand_in
+from app.components.run_button import run_button
 from app.state import t
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.report.words import signed_percent
@@ -35,16 +37,12 @@ def picker(
         with columns[2]:
             _workload(current, active)
         with columns[3]:
-            if active:
-                label = t("picker.cancelling") if cancelling else t("picker.cancel")
-                st.button(label, icon=":material/stop:", on_click=on_cancel, disabled=cancelling, width="stretch")
-            else:
-                label = t("picker.run_again") if ran else t("picker.run")
-                st.button(
-                    label, icon=":material/play_arrow:", type="primary", on_click=on_run, width="stretch", key="run"
-                )
+            label = "picker.run_again" if ran else "picker.run"
+            run_button(active=active, cancelling=cancelling, on_run=on_run, on_cancel=on_cancel, label=label)
         if current["values"][0] == current["values"][1]:
             st.caption(t("picker.same_values"))
+        if entry.name == "graph":
+            st.caption(stand_in(current["settings"]))
         _held_equal(current, active)
         if not active:
             _guess_and_repeats(current)
@@ -126,6 +124,8 @@ def _held_equal(current: dict[str, Any], active: bool) -> None:
 
 def _held_popover(current: dict[str, Any], entry: Variable) -> None:
     st.caption(f"`{entry.name}`  \n{t(f'help.{entry.name}')}")
+    if entry.name == "graph":
+        st.caption(stand_in(current["settings"]))
     key = f"held-{entry.name}-{drafts.version()}"
     value = value_input(entry, t("picker.set_both"), _held_value(current, entry), key)
     st.caption(t("picker.default", value=entry.default))

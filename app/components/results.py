@@ -12,9 +12,13 @@ import streamlit as st
 from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
 from app.components.accounts import accounts_section
 from app.components.arms import arm_names
+from app.components.host_share import host_share
+from app.components.kernels import ran_with
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, translated, words
 from experiments.memory_view import ArmMemory, arm_memory
+from experiments.metrics.host import host_work
+from experiments.quality.agreement import quality_missing
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
 from experiments.report.words import interval, latency_unit, number, percent, signed_percent
@@ -36,6 +40,7 @@ def results(run: Run, records: Sequence[StoredRecord]) -> None:
     memory(result, names)
     timeline(records, names)
     explanation(result)
+    ran_with(result, names)
     figures(result, names)
 
 
@@ -52,6 +57,7 @@ def verdict(result: Mapping[str, Any]) -> None:
             st.caption(t("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=percent(floor)))
             if result.get("cancelled"):
                 st.caption(t("cancelled"))
+            quality_sentence(result)
         with right:
             st.markdown(f"**{t('result.guess_title')}**")
             chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
@@ -60,6 +66,14 @@ def verdict(result: Mapping[str, Any]) -> None:
         title = t("result.warnings", count=len(result["warnings"]))
         with st.expander(title, icon=":material/warning:"):
             st.markdown("\n".join(f"- {escape(text)}" for text in result["warnings"]))
+
+
+def quality_sentence(result: Mapping[str, Any]) -> None:
+    """In red where a comparison that can change outputs has no quality: a verdict without it is half a verdict."""
+    reason = quality_missing(result)
+    if reason is not None:
+        variable = t(f"var.{result['variable']}")
+        st.markdown(f":red[{escape(t('quality_missing', reason=translated(reason), variable=variable))}]")
 
 
 def _figures_bold(text: str) -> str:
@@ -189,6 +203,8 @@ def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
         caption = t("timeline_caption", repeat=first[0].repeat)
         section_head(f"{t('timeline')} {badge('measured')}", caption, frame, "timeline")
         draw(timeline_chart(arms, mode(), words("chart.")), t("alt.timeline"))
+        for arm in (0, 1):
+            host_share(host_work(first[arm].record), names[arm])
 
 
 def explanation(result: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ import streamlit as st
 
 from app.charts import block_map, block_timeline, kinds_chart, waterfall_chart
 from app.charts.kv_trace import kinds_in
+from app.components.host_share import host_share
 from app.components.live import request_letter
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, words
@@ -182,6 +183,7 @@ def waterfalls(sides: Sequence[Side]) -> None:
             share = side.view.unexplained
             middle, far = (None if share[key] is None else 100 * share[key] for key in ("p50", "p99"))
             st.caption(t("trace.unexplained", p50=percent(middle), p99=percent(far), n=share["n"]))
+            host_share(side.view.host, side.name)
 
         _side_by_side(sides, show)
 

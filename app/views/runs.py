@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.navigation import trace_page, workbench_page
+from app.navigation import quantization_page, speculation_page, trace_page, workbench_page
 from app.state import error_text, language, store, t
 from experiments import jobs
 from experiments.report import comparison_html, headline
@@ -35,6 +35,10 @@ def _row(run: Run) -> None:
         if run.kind == "compare":
             address = {"run": run.id, "lang": language()}
             st.page_link(workbench_page(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+        if run.kind in ("eval", "speculation"):
+            address = {"run": run.id, "lang": language()}
+            target = quantization_page() if run.kind == "eval" else speculation_page()
+            st.page_link(target, label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
         if run.kind in ("compare", "bench") and run.result is not None:
             address = {"run": run.id, "lang": language()}
             st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
@@ -72,6 +76,13 @@ def _what(kind: str, spec: dict[str, Any]) -> str:
     if kind == "compare":
         values = " → ".join(str(value) for value in spec["values"])
         return f"{t('runs.vary', variable=t('var.' + spec['variable']), values=values)} · {spec['workload']}"
+    if kind == "eval":
+        given = {**spec["settings"], **(dict([spec["vary"]]) if spec["vary"] else {})}
+        arms = (", ".join(f"{name}={value}" for name, value in arm.items()) for arm in spec.get("arms") or ())
+        return " · ".join([kind, *(f"{name}={value}" for name, value in given.items()), *arms])
+    if kind == "speculation":
+        settings = [f"{name}={value}" for name, value in spec["settings"].items()]
+        return " · ".join([kind, ", ".join(spec["forms"]), *settings])
     return f"{kind} · {spec.get('workload') or spec.get('claim')}"
 
 

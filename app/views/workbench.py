@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import streamlit as st
 
 from app.components import draft as drafts
 from app.components.export import export
+from app.components.failed import failed_run
 from app.components.live import live_panel
 from app.components.picker import picker
 from app.components.results import results
-from app.state import error_text, set_address, store, t
+from app.state import set_address, store, t
 from experiments import jobs
 from experiments.store import Run, StoredRecord
-from experiments.worker import log_path
 from ledger.errors import CannotRunError, InputError
 
 
@@ -39,7 +37,7 @@ def page() -> None:
     elif run.result is not None:
         _finished(run)
     elif run.state == "failed":
-        _failed(run)
+        failed_run(run, t("failed.next"), lambda: _restart(run))
     else:
         st.info(t("failed.cancelled"))
 
@@ -145,20 +143,3 @@ def _finished(run: Run) -> None:
     records = _records(run.id, run.updated_at)
     results(run, records)
     export(run, records)
-
-
-def _failed(run: Run) -> None:
-    with st.container(border=True):
-        st.error(t("failed.title", error=error_text(run.error)))
-        st.markdown(f"{t('failed.safe')} {t('failed.next')}")
-        st.button(t("failed.restart"), icon=":material/restart_alt:", on_click=lambda: _restart(run), key="restart")
-        with st.expander(t("failed.details")):
-            st.code(_log(run) or t("failed.no_log"), language=None, wrap_lines=True)
-
-
-def _log(run: Run) -> str:
-    path: Path = log_path(store(), run.id)
-    try:
-        return path.read_text("utf-8", errors="replace")[-5000:]
-    except OSError:
-        return ""

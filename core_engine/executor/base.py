@@ -11,6 +11,7 @@ class Executor(Protocol):
     """Runs plans against its own KV storage."""
 
     num_blocks: int
+    needs_hidden: bool  # whether results have to bring hidden states: set by the engine, False before
 
     def execute(self, plan: StepPlan) -> StepResult:
         """Write the rows' KV, attend, and sample or score where the plan asks."""
@@ -18,6 +19,10 @@ class Executor(Protocol):
 
     def kv_pool_bytes(self) -> int:
         """Bytes of the blocks that requests can own, really allocated."""
+        ...
+
+    def kv_tail_bytes(self) -> int:
+        """Bytes of the full-precision blocks that a quantized format keeps for running requests, beside the pool."""
         ...
 
     def padding_bytes(self) -> int:

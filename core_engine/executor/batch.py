@@ -61,7 +61,7 @@ def build_batch(
     return InputBatch(
         token_ids=torch.tensor(tokens, device=device),
         positions=torch.tensor(positions, device=device),
-        attention=AttentionBatch(slots=torch.tensor(slots, device=device), views=views),
+        attention=AttentionBatch(slots=torch.tensor(slots, device=device), views=views, rows=tuple(rows)),
     )
 
 

@@ -1,17 +1,29 @@
 """TorchExecutor: runs plans with the torch decoder on a CPU or a CUDA device.
 
-Owns the KV cache tensor. Sampling happens on its device, since the logits live there: executor/sampler.py.
+Owns the KV cache tensor. How tokens are chosen from logits: executor/sampler.py.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from core_engine.config import EngineConfig
+from core_engine.environment import dtype_name
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.batch import build_batch
 from core_engine.executor.sampler import logit_places, nothing_sampled, sample_step
-from core_engine.memory_readings import return_freed_memory
+from core_engine.kernels.options import StepOptions
+from core_engine.kv.block import BlockLayout
+from core_engine.kv.cache import QuantizedCache
+from core_engine.kv.format import KVFormat
+from core_engine.memory_readings import prefer_huge_pages, return_freed_memory
+from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
 from core_engine.plan import GREEDY, Row, StepPlan, StepResult
@@ -26,16 +38,37 @@ class TorchExecutor:
     The cache is written once when made, so that its pages are resident and the process's memory is the ledger's. It
     holds one block more than the pool, the padding block, which no request owns (see kernels/reference.py). With
     `pad_to` above 1 every step is filled up to a multiple of so many tokens.
+
+    kv_format: the decoder's own by default. Quantized formats keep full-precision blocks for `num_slots` running
+    requests beside the pool, and have no padding tokens. most_drafts: those that a row may bring to be verified.
     """
 
-    def __init__(self, decoder: Decoder, *, block_size: int, kv_memory_bytes: int, pad_to: int = 1) -> None:
+    def __init__(
+        self,
+        decoder: Decoder | CompiledDecoder,
+        *,
+        block_size: int,
+        kv_memory_bytes: int,
+        pad_to: int = 1,
+        options: StepOptions = StepOptions(),
+        kv_format: KVFormat | None = None,
+        num_slots: int = 1,
+        most_drafts: int = 0,
+    ) -> None:
         spec = decoder.spec
+        self.needs_hidden = False
+        self.most_drafts = most_drafts
         self._decoder = decoder
-        self._device = decoder.weights.embedding.device
-        self._dtype = decoder.weights.embedding.dtype
+        self._device = decoder.weights.device
+        self._dtype = decoder.weights.dtype
         self.block_size = block_size
         self._pad_to = pad_to
-        block_bytes = 2 * spec.num_layers * block_size * spec.num_kv_heads * spec.head_dim * self._dtype.itemsize
+        self._options = options
+        form = kv_format or KVFormat(dtype_name(self._dtype))
+        form.refuse_what_cannot_run(self._device, spec.head_dim)
+        layout = BlockLayout.of(form.blocks, block_size, spec.num_kv_heads, spec.head_dim)
+        elements = 2 * block_size * spec.num_kv_heads * spec.head_dim
+        block_bytes = spec.num_layers * (layout.block_bytes if form.is_quantized else elements * form.dtype.itemsize)
         self.num_blocks = kv_memory_bytes // block_bytes
         if self.num_blocks < 1:
             raise InputError(
@@ -44,13 +77,33 @@ class TorchExecutor:
                 f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B",
             )
         self._block_bytes = block_bytes
-        shape = (spec.num_layers, 2, self.num_blocks + 1, block_size, spec.num_kv_heads, spec.head_dim)
-        self._cache = torch.empty(shape, dtype=self._dtype, device=self._device).zero_()
+        self._cache = self._make_cache(form, num_slots)
+        for tensor in self.cache_tensors():
+            prefer_huge_pages(tensor)
+            tensor.zero_()
         self._activation_peak_bytes = 0
+        self._room, self._room_rows = torch.empty(0), 0
+        if isinstance(decoder, CompiledDecoder):
+            decoder.release_workspace()  # or it stays as large as a former executor's options made it
+
+    def _make_cache(self, form: KVFormat, num_slots: int) -> torch.Tensor | QuantizedCache:
+        spec, blocks = self._decoder.spec, self.num_blocks + 1
+        if form.is_quantized:
+            return QuantizedCache(spec, form, blocks, self.block_size, num_slots, self._device)
+        shape = (spec.num_layers, 2, blocks, self.block_size, spec.num_kv_heads, spec.head_dim)
+        return torch.empty(shape, dtype=form.dtype, device=self._device)
+
+    def cache_tensors(self) -> list[torch.Tensor]:
+        """All memory of the cache, the pool first."""
+        return self._cache.tensors() if isinstance(self._cache, QuantizedCache) else [self._cache]
 
     def kv_pool_bytes(self) -> int:
         """Bytes of the pool's blocks really allocated, the padding block apart."""
-        return self._cache.untyped_storage().nbytes() - self.padding_bytes()
+        return self.cache_tensors()[0].untyped_storage().nbytes() - self.padding_bytes()
+
+    def kv_tail_bytes(self) -> int:
+        """Bytes of the running requests' full-precision blocks; they come on top of the pool."""
+        return self._cache.tail_bytes() if isinstance(self._cache, QuantizedCache) else 0
 
     def padding_bytes(self) -> int:
         """Bytes of the padding block."""
@@ -67,62 +120,122 @@ class TorchExecutor:
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute all rows in one forward pass, then sample or score."""
-        batch = build_batch(
-            plan.rows,
-            self.block_size,
-            self._device,
-            padding_block=self.num_blocks,
-            windows=self._decoder.spec.windows,
-            pad_to=self._pad_to,
-        )
-        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention)
         wanted, places = logit_places(plan.rows)
-        if not wanted:
-            return nothing_sampled(plan.rows)
-        logits = self._decoder.logits(hidden[torch.tensor(wanted, device=self._device)])
-        return sample_step(plan.rows, logits, places)
+        began_s = time.perf_counter()
+        best = np.empty(len(wanted), dtype=np.int32) if isinstance(self._decoder, CompiledDecoder) else None
+        logits, hidden = self._logits(plan.rows, wanted, best)
+        model_s = time.perf_counter() - began_s if logits.is_cpu else None
+        result = sample_step(plan.rows, logits, places, best) if wanted else nothing_sampled(plan.rows)
+        return replace(result, model_s=model_s, hidden=hidden)
+
+    def _logits(
+        self, rows: Sequence[Row], wanted: Sequence[int], best: NDArray[np.int32] | None
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """Logits [len(wanted), vocab_size] of the flat token places `wanted`; the KV of all rows is written.
+
+        And the hidden states after the final norm [tokens of all rows, hidden_size], where they are needed.
+        best [len(wanted)] receives the id of each largest logit where compiled code computes them.
+        """
+        num_tokens = sum(row.count for row in rows)
+        if isinstance(self._decoder, CompiledDecoder):
+            room = self._room_for(len(wanted), len(rows) * (1 + self.most_drafts))
+            hidden = torch.empty(num_tokens, self._decoder.spec.hidden_size) if self.needs_hidden else None
+            return self._decoder.step(rows, wanted, self._cache, self._options, best, room, hidden), hidden
+        windows = self._decoder.spec.windows
+        batch = build_batch(
+            rows, self.block_size, self._device, padding_block=self.num_blocks, windows=windows, pad_to=self._pad_to
+        )
+        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention, self._options)
+        logits = self._decoder.logits(hidden[torch.tensor(wanted, dtype=torch.int64, device=self._device)])
+        return logits, hidden[:num_tokens] if self.needs_hidden else None
+
+    def _room_for(self, wanted: int, most: int) -> torch.Tensor:
+        """Where a compiled step puts its logits [wanted, vocab_size]: the same memory at every step, so that the system
+        need not give out its pages again. That of a scored text, more than the `most` that are sampled, is not kept."""
+        if wanted > most:
+            return torch.empty(wanted, self._decoder.spec.vocab_size)
+        if wanted > self._room_rows:
+            self._room = torch.empty(0)
+            self._room, self._room_rows = torch.empty(wanted, self._decoder.spec.vocab_size), wanted
+        return self._room if wanted == self._room_rows else self._room[:wanted]
 
     def measure_activations(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """Run the largest prefill step and the widest decode step on dummy rows and keep the peak, bytes.
 
         Must be called before any request: it writes to the cache, and clears it again.
         """
-        peak = 0
-        for rows in self._largest_steps(max_num_seqs, max_num_batched_tokens):
-            with ActivationMeter() as meter:
+        with ActivationMeter() as meter:  # one for both steps: the compiled step's workspace stays after the first
+            for rows in self._largest_steps(max_num_seqs, max_num_batched_tokens):
                 self.execute(StepPlan(index=0, rows=rows, reserved=()))
-            peak = max(peak, meter.peak_bytes)
-        self._cache.zero_()
+        for tensor in self.cache_tensors():
+            tensor.zero_()
         return_freed_memory()  # or the C library keeps up to 200 MB of what the dummy rows of 2,048 tokens took
-        return peak
+        return meter.peak_bytes
 
     def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:
         capacity = self.num_blocks * self.block_size
-        length = min(max_num_batched_tokens, capacity, self._decoder.spec.max_position)
-        prefill = Row("dummy", 0, (0,) * length, tuple(range(self.num_blocks)), is_prefill=True, sampling=GREEDY)
+        sequence = min(capacity, self._decoder.spec.max_position)
+        length = min(max_num_batched_tokens, sequence)
+        # Stored scores are the most for the last tokens of the longest sequence; without, its beginning is as large.
+        start = 0 if self._options.flash else sequence - length
+        prefill = Row("dummy", start, (0,) * length, tuple(range(self.num_blocks)), is_prefill=True, sampling=GREEDY)
+        decodes = [self._widest_decode(max_num_seqs, max_num_batched_tokens, most) for most in {0, self.most_drafts}]
+        return [(prefill,), *decodes]
+
+    def _widest_decode(self, max_num_seqs: int, max_num_batched_tokens: int, most_drafts: int) -> tuple[Row, ...]:
+        """As many rows as there may be, with as many drafts as the budget leaves each of them."""
         seqs = min(max_num_seqs, self.num_blocks, max_num_batched_tokens)
         share = self.num_blocks // seqs
         context = min(share * self.block_size, self._decoder.spec.max_position)
-        decode = tuple(
-            Row(f"dummy{i}", context - 1, (0,), tuple(range(i * share, (i + 1) * share)), False, GREEDY)
-            for i in range(seqs)
-        )
-        return [(prefill,), decode]
+        spare = max_num_batched_tokens - seqs
+        rows = []
+        for i in range(seqs):
+            drafts = max(0, min(most_drafts, spare, self._most_of_a_block(), context - 1))
+            spare -= drafts
+            blocks = tuple(range(i * share, (i + 1) * share))
+            start = context - 1 - drafts
+            rows.append(Row(f"dummy{i}", start, (0,) * (1 + drafts), blocks, False, GREEDY, slot=i, num_drafts=drafts))
+        return tuple(rows)
+
+    def _most_of_a_block(self) -> int:
+        """Drafts that may follow a block's first token: those of quantized formats stay within a block."""
+        return self.block_size - 2 if isinstance(self._cache, QuantizedCache) else self.block_size * self.num_blocks
+
+
+def most_drafts(config: EngineConfig) -> int:
+    """Drafts that a row of a step may bring."""
+    return 0 if config.speculation == "off" else config.num_draft_tokens
 
 
 def make_torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecutor:
     """The executor of a configuration, its activation peak measured once for each set of sizes.
 
-    CannotRunError when the KV cache can't be allocated.
+    CannotRunError when the KV cache can't be allocated, or the loaded model has no kernels for what the settings ask.
     """
+    loaded.kernels.refuse_what_needs_compiled(config)
+    form = KVFormat.from_config(config, loaded.weights.dtype)
     # Unchunked, a step is a whole prompt beside all running decodes; chunked, the budget bounds both together.
     beside = 0 if config.chunked_prefill == "on" else config.max_num_seqs
     try:
         executor = TorchExecutor(
-            loaded.decoder, block_size=config.block_size, kv_memory_bytes=config.kv_memory_mib * MIB
+            loaded.decoder,
+            block_size=config.block_size,
+            kv_memory_bytes=config.kv_memory_mib * MIB,
+            options=StepOptions.from_config(config),
+            kv_format=form,
+            num_slots=config.max_num_seqs,
+            most_drafts=most_drafts(config),
         )
         sizes = (config.max_num_seqs, config.max_num_batched_tokens + beside)
-        key = (executor.num_blocks, config.block_size, *sizes)
+        key = (
+            executor.num_blocks,
+            config.block_size,
+            form,
+            *sizes,
+            executor.most_drafts,
+            StepOptions.from_config(config),
+            torch.get_num_threads(),
+        )
         known = loaded.activation_peaks.get(key)
         loaded.activation_peaks[key] = executor.measure_activations(*sizes) if known is None else known
         executor.set_activation_peak(loaded.activation_peaks[key])

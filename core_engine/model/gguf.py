@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 
 from core_engine.model.rope import yarn_magnitude
+from core_engine.quant.gguf_blocks import from_blocks, is_stored
+from core_engine.quant.matrix import QuantizedMatrix
 from ledger.errors import InputError
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
@@ -69,19 +71,37 @@ class GgufFile:
         self._tensors = {tensor.name: tensor for tensor in self._reader.tensors}
         self._arch = str(self.fields.get("general.architecture"))
         self._refuse_unsupported()
+        self._by_hf_name = {hf_name(name): tensor for name, tensor in self._tensors.items() if name != ROPE_DIVISORS}
         self.config = self._config()
 
+    def names(self) -> list[str]:
+        """Hugging Face's names of all weights."""
+        return list(self._by_hf_name)
+
     def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
-        """(Hugging Face name, float32 array in its shape) of every weight, q and k in Hugging Face's row order."""
+        """(name, array) of every weight."""
+        return ((name, self.array(name)) for name in self.names())
+
+    def array(self, name: str) -> np.ndarray:
+        """A weight as float32 in its shape, q and k in Hugging Face's row order; it may be the mapped file itself."""
+        tensor = self._by_hf_name[name]
+        return np.ascontiguousarray(self._in_order(tensor.name, _dequantized(tensor)))
+
+    def is_quantized(self, name: str) -> bool:
+        """Whether a weight is stored in blocks of few bits."""
+        return is_stored(self._by_hf_name[name].tensor_type.name)
+
+    def matrix(self, name: str) -> QuantizedMatrix:
+        """A weight that is stored in blocks, code by code, its rows in the order of `array`."""
+        tensor = self._by_hf_name[name]
+        rows = np.asarray(tensor.data).reshape(int(tensor.shape[1]), -1)
+        return from_blocks(self._in_order(tensor.name, rows), tensor.tensor_type.name)
+
+    def _in_order(self, name: str, rows: np.ndarray) -> np.ndarray:
+        """Rows (of numbers, or of blocks) of a tensor of the file, in the order of Hugging Face's checkpoints."""
         heads = {"attn_q": self.config["num_attention_heads"], "attn_k": self.config["num_key_value_heads"]}
-        for name, tensor in self._tensors.items():
-            if name == ROPE_DIVISORS:
-                continue
-            weight = _dequantized(tensor)
-            part = name.split(".")[2] if name.startswith("blk.") else ""
-            if self._arch == "llama" and part in heads:
-                weight = unpermute(weight, heads[part])
-            yield hf_name(name), np.ascontiguousarray(weight)
+        part = name.split(".")[2] if name.startswith("blk.") else ""
+        return unpermute(rows, heads[part]) if self._arch == "llama" and part in heads else rows
 
     def _refuse_unsupported(self) -> None:
         if self._arch not in ARCHITECTURES:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,44 +13,55 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
+from core_engine.kernels.choice import COMPILED, KernelChoice, choose_kernels
 from core_engine.memory_readings import process_rss_bytes, return_freed_memory
+from core_engine.model.compiled import CompiledDecoder, PackedWeights
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
 from core_engine.model.embedded import NAME as EMBEDDED_NAME
-from core_engine.model.embedded import ensure_embedded
+from core_engine.model.embedded import embedded_directory, ensure_embedded, find_gguf
+from core_engine.model.enlarged import LABEL, EnlargedSource, enlarged_config
+from core_engine.model.enlarged import MODEL as ENLARGED
 from core_engine.model.gguf import GgufFile
 from core_engine.model.gguf_tokenizer import write_tokenizer
+from core_engine.model.sources import DirectorySource, GgufSource, Source
 from core_engine.model.spec import DecoderSpec
 from core_engine.model.tokenizer import Tokenizer
+from core_engine.model.weights import Wanted, plain_or_stored, quantized, refuse, with_head
+from core_engine.quant.calibrate import read_text
+from core_engine.quant.quantize import Cost, Named
+from core_engine.quant.scheme import AS_STORED, Scheme
 from ledger.errors import InputError
 from ledger.model_spec import ModelSpec
-
-STORED_DTYPES = ("F32", "F16", "BF16")
 
 
 @dataclass(frozen=True)
 class LoadedModel:
     """Everything that engines of one model, device and dtype share. Weights never change once loaded.
 
+    scheme is how weights were asked for; quantizing what it took to quantize them here, None where that was not done.
     activation_peaks remembers, by the sizes of an engine, what its start-up measured: every run has a fresh engine.
     runtime_bytes is what was resident before the weights were read: interpreter, libraries, tokenizer.
     """
 
     name: str
-    decoder: Decoder
+    decoder: Decoder | CompiledDecoder
     tokenizer: Tokenizer
     spec: ModelSpec
-    activation_peaks: dict[tuple[int, ...], int] = field(default_factory=dict, compare=False)
+    kernels: KernelChoice
+    scheme: Scheme | None = None
+    quantizing: Cost | None = field(default=None, compare=False)
+    activation_peaks: dict[tuple[Any, ...], int] = field(default_factory=dict, compare=False)
     runtime_bytes: int | None = field(default=None, compare=False)
 
     @property
-    def weights(self) -> DecoderWeights:
+    def weights(self) -> DecoderWeights | PackedWeights:
         """The tensors held."""
         return self.decoder.weights
 
 
 def model_path(model: str, report: Callable[[str], None] = lambda _: None) -> Path:
     """The directory or GGUF file of a model setting; InputError when it is neither."""
-    if model == "embedded":
+    if model in ("embedded", ENLARGED):
         return ensure_embedded(report)
     path = Path(model).expanduser()
     if path.is_file():
@@ -58,7 +69,9 @@ def model_path(model: str, report: Callable[[str], None] = lambda _: None) -> Pa
             raise InputError("model", model, "a directory, or a file whose name ends in .gguf")
     elif not path.is_dir():
         raise InputError(
-            "model", model, "embedded, an existing directory with config.json and *.safetensors, or a .gguf file"
+            "model",
+            model,
+            f"embedded, {ENLARGED}, an existing directory with config.json and *.safetensors, or a .gguf file",
         )
     elif not (path / "config.json").is_file():
         raise InputError("model", model, "a directory with a config.json")
@@ -80,72 +93,85 @@ def read_config(directory: Path) -> dict[str, Any]:
     return config
 
 
-def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: None) -> LoadedModel:
-    """Load weights and tokenizer. InputError on a model it can't read, CannotRunError on a device that is not here."""
-    device = resolve_device(config.device)
-    dtype = resolve_dtype(config.dtype, device)
-    torch.set_num_threads(resolve_threads(config.threads))
+@dataclass(frozen=True)
+class OpenedModel:
+    """A model whose weights are still in its files. config is config.json's, or what a GGUF file says in its words."""
+
+    path: Path
+    config: dict[str, Any]
+    file: GgufFile | None
+    spec: DecoderSpec
+    scheme: Scheme
+    source: Source
+
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        if self.file is None:
+            return Tokenizer(self.path, self.spec.eos_token_ids)
+        with tempfile.TemporaryDirectory(prefix="trilemma-") as directory:
+            write_tokenizer(self.file.fields, Path(directory))
+            return Tokenizer(Path(directory), self.spec.eos_token_ids)
+
+    def weights(
+        self, wanted: Wanted, tokenizer: Tokenizer, calibration: Path | None, report: Callable[[str], None]
+    ) -> tuple[Named, Cost | None]:
+        """All weights by Hugging Face's names, and what quantizing them here took; None where nothing was."""
+        cost = None
+        if self.scheme.makes:
+            text = read_text(calibration) if self.scheme.calibrated else None
+            named, cost = quantized(self.spec, self.source, wanted, tokenizer, self.path, text, report)
+        else:
+            named = plain_or_stored(self.source, wanted)
+        with_head(self.spec, named, self.source, wanted)
+        return named, cost
+
+
+def open_model(config: EngineConfig, report: Callable[[str], None] = lambda _: None) -> OpenedModel:
+    """Open a model's files; InputError on one that can't be read, or can't be held as the variables ask."""
     path = model_path(config.model, report)
     file = GgufFile(path) if path.is_file() else None
     raw = file.config if file is not None else read_config(path)
-    spec = DecoderSpec.from_config(raw)
-    name = EMBEDDED_NAME if config.model == "embedded" else path.stem if file is not None else path.name
-    tokenizer = Tokenizer(path, spec.eos_token_ids) if file is None else _gguf_tokenizer(file, spec)
-    runtime_bytes = process_rss_bytes()  # before the weights, so that it holds everything else and none of them
-    if file is None:
-        weights = assemble(spec, _read_tensors(path, device, dtype))
+    if config.model == ENLARGED:
+        raw = enlarged_config(raw)
+    spec, scheme = DecoderSpec.from_config(raw), Scheme.of(config)
+    if file is not None:
+        source: Source = GgufSource(file)
+    elif scheme.weights == AS_STORED and path == embedded_directory():
+        source = GgufSource(GgufFile(find_gguf()))  # the file that the directory was converted from
     else:
-        weights = assemble(spec, dict(_gguf_tensors(file, device, dtype)))
-    return_freed_memory()  # the parts that were joined
-    model = ModelSpec.from_config(raw, name)
-    return LoadedModel(name, Decoder(spec, weights), tokenizer, model, runtime_bytes=runtime_bytes)
+        source = DirectorySource(path, raw)
+        if config.model == ENLARGED:
+            source = EnlargedSource(source)
+    refuse(spec, source, scheme)
+    return OpenedModel(path, raw, file, spec, scheme, source)
 
 
-def _gguf_tensors(file: GgufFile, device: torch.device, dtype: torch.dtype) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, array in file.tensors():
-        owned = array if array.flags.writeable else array.copy()  # float32 tensors are the mapped file itself
-        yield name, torch.from_numpy(owned).to(device=device, dtype=dtype, copy=True)
+def _name(model: str, opened: OpenedModel) -> str:
+    if model == ENLARGED:
+        return f"{EMBEDDED_NAME} ({LABEL})"
+    if model == "embedded":
+        return EMBEDDED_NAME
+    return opened.path.stem if opened.file is not None else opened.path.name
 
 
-def _gguf_tokenizer(file: GgufFile, spec: DecoderSpec) -> Tokenizer:
-    with tempfile.TemporaryDirectory(prefix="trilemma-") as directory:
-        write_tokenizer(file.fields, Path(directory))
-        return Tokenizer(Path(directory), spec.eos_token_ids)
-
-
-def _read_tensors(directory: Path, device: torch.device, dtype: torch.dtype) -> dict[str, torch.Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    tensors: dict[str, torch.Tensor] = {}
-    for path in _weight_files(directory):
-        try:
-            with safe_open(path, framework="pt") as file:
-                for name in file.keys():  # noqa: SIM118 - not a dict
-                    stored = file.get_slice(name).get_dtype()
-                    if stored not in STORED_DTYPES:
-                        raise InputError("model", f"{name} stored as {stored}", f"{', '.join(STORED_DTYPES)}")
-                    if name in tensors:
-                        raise InputError("model", f"{name} in two files", "every tensor once")
-                    # copy=True: the file is mapped, and weights must be memory of their own to be counted.
-                    tensors[name] = file.get_tensor(name).to(device=device, dtype=dtype, copy=True)
-        except (SafetensorError, OSError) as error:
-            raise InputError("model", str(path), f"a readable safetensors file ({error})") from None
-    return tensors
-
-
-def _weight_files(directory: Path) -> list[Path]:
-    index = directory / "model.safetensors.index.json"
-    if index.is_file():
-        try:
-            names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
-            raise InputError("model", str(index), "a readable index with a weight_map") from None
-        missing = [name for name in names if not (directory / name).is_file()]
-        if missing:
-            raise InputError("model", str(directory), f"all files of the index; missing: {', '.join(missing)}")
-        return [directory / name for name in names]
-    single = directory / "model.safetensors"
-    files = [single] if single.is_file() else sorted(directory.glob("*.safetensors"))
-    if not files:
-        raise InputError("model", str(directory), "a directory with *.safetensors")
-    return files
+def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: None) -> LoadedModel:
+    """Load weights and tokenizer. InputError on a model it can't read or hold as asked, CannotRunError on a device or
+    kernels that are not here."""
+    device = resolve_device(config.device)
+    dtype = resolve_dtype(config.dtype, device)
+    torch.set_num_threads(resolve_threads(config.threads))
+    opened = open_model(config, report)
+    spec = opened.spec
+    kernels = choose_kernels(config, device, dtype, spec.head_dim, report)
+    name = _name(config.model, opened)
+    tokenizer = opened.tokenizer()
+    runtime_bytes = process_rss_bytes()  # before the weights, so that it holds everything else and none of them
+    named, cost = opened.weights(Wanted(opened.scheme, device, dtype), tokenizer, None, report)
+    weights = assemble(spec, named)
+    del named
+    decoder = CompiledDecoder(spec, weights) if kernels.kernels == COMPILED else Decoder(spec, weights)
+    model = ModelSpec.from_config(opened.config, name)
+    scheme = opened.scheme
+    del weights, opened
+    return_freed_memory()  # the parts that were joined or packed, and the mapped files
+    return LoadedModel(name, decoder, tokenizer, model, kernels, scheme, quantizing=cost, runtime_bytes=runtime_bytes)

@@ -36,7 +36,6 @@ NOT_COMPUTED: dict[str, tuple[Any, ...]] = {
     "attention_chunk_size": (),
     "no_rope_layers": (),
     "no_rope_layer_interval": (),
-    "quantization_config": (),
     "is_encoder_decoder": (False,),
 }
 

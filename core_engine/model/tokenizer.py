@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer as RustTokenizer
+from tokenizers import decoders
 
 from ledger.errors import CannotRunError, InputError
 
@@ -16,7 +17,8 @@ class Tokenizer:
     """tokenizer.json through the tokenizers library, with the model's chat template.
 
     eos_token_ids: every id that ends an answer. byte_tokens: the byte of each token like <0x0A> of a tokenizer that
-    spells rare characters so, empty for others.
+    spells rare characters so, empty for others. token_bytes: of a byte-level one, what `decode` joins for each
+    id (none for special tokens); None for others, whose tokens have no bytes of their own.
     """
 
     def __init__(self, directory: Path, eos_token_ids: tuple[int, ...]) -> None:
@@ -29,6 +31,8 @@ class Tokenizer:
         self.eos_token_ids = eos_token_ids
         self.vocab_size = self._tokenizer.get_vocab_size()
         self.byte_tokens = self._byte_tokens()
+        is_byte_level = isinstance(self._tokenizer.decoder, decoders.ByteLevel)
+        self.token_bytes = TokenBytes(self._tokenizer) if is_byte_level else None
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text` as the model's own tokenizer gives them, special tokens in the text included.
@@ -74,6 +78,37 @@ class Tokenizer:
         ids = {token: byte for byte, token in found.items() if token is not None}
         # Such names may be in a vocabulary whose decoder shows them as they are.
         return ids if found[0x41] is not None and self.decode([found[0x41]]) == "A" else {}
+
+
+class TokenBytes(dict[int, bytes]):
+    """Bytes of each token of a byte-level tokenizer, looked up once; none for special tokens and unknown ids.
+
+    The vocabulary spells bytes as printable characters (`bytes_to_unicode` of GPT-2's encoder.py). As in the tokenizers
+    library, a token with any other character, which only an added one has, stands for itself.
+    """
+
+    def __init__(self, tokenizer: RustTokenizer) -> None:
+        super().__init__()
+        self._name = tokenizer.id_to_token
+        self._special = {token.content for token in tokenizer.get_added_tokens_decoder().values() if token.special}
+        self._spelled = _byte_spelling()
+
+    def __missing__(self, token_id: int) -> bytes:
+        name = self._name(token_id)
+        found = b"" if name is None or name in self._special else self._bytes(name)
+        self[token_id] = found
+        return found
+
+    def _bytes(self, name: str) -> bytes:
+        spelled = [self._spelled.get(char) for char in name]
+        return name.encode() if None in spelled else bytes(byte for byte in spelled if byte is not None)
+
+
+def _byte_spelling() -> dict[str, int]:
+    """Printable characters of Latin-1 stand for themselves, the other bytes in order for those from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + place): byte for place, byte in enumerate(others)}
 
 
 def _load(directory: Path) -> RustTokenizer:

@@ -1,4 +1,4 @@
-"""Claims about what number formats save, from the ledger's arithmetic: C05 (KV cache) and C27 (weights)."""
+"""What number formats save, from the ledger's arithmetic: the computed halves of C05 (KV cache) and C27 (weights)."""
 
 from __future__ import annotations
 
@@ -20,30 +20,22 @@ CLAIMED = {"w8a8": 0.50, "w4a16": 0.25}
 ABOUT = 0.05
 
 
-def kv_formats() -> dict[str, Any]:
-    """C05: sequences held where FP16 holds 8, with and without scales, and on a card where weights take their part."""
+def kv_rows() -> list[dict[str, Any]]:
+    """Of C05: sequences held where FP16 holds 8, with and without scales, and on a card where weights take a part."""
     spec = ModelSpec.from_fields(layers=32, kv_heads=8, head_dim=128)
     room = HELD_IN_16_BITS * kv_bytes_per_sequence(spec, SEQ_LEN)
-    held, evidence = {}, []
+    evidence = []
     for dtype in KV_FORMATS:
         size = kv_bytes_per_sequence(spec, SEQ_LEN, kv_dtype=dtype)
         bare = kv_bytes_per_sequence(spec, SEQ_LEN, kv_dtype=dtype, kv_group_size=None if dtype == "fp16" else 0)
-        held[dtype] = room // size
         text = f"{formula(spec, SEQ_LEN, kv_dtype=dtype)}; {room:,} B / {size:,} B; {room // bare} without scales"
-        evidence.append(_row(f"sequences held, {dtype} KV", held[dtype], "sequences", text))
-    card = [_on_card(dtype) for dtype in KV_FORMATS]
-    counts = "/".join(str(row["value"]) for row in card)
-    reason = (
-        f"where FP16 holds {held['fp16']} sequences INT8 holds {held['int8']} and INT4 {held['int4']}: scales and zero "
-        f"points make them 8.25 and 4.5 bits; weights do not shrink ({MODEL_ON_CARD} on an L4: {counts}); admission by "
-        "a running engine waits for quantized KV formats"
-    )
-    exact = held["int8"] == 2 * held["fp16"] and held["int4"] == 4 * held["fp16"]
-    return {"verdict": "holds" if exact else "holds with a limit", "reason": reason, "evidence": [*evidence, *card]}
+        evidence.append(_row(f"sequences held, {dtype} KV", room // size, "sequences", text))
+    return [*evidence, *(_on_card(dtype) for dtype in KV_FORMATS)]
 
 
-def weight_formats() -> dict[str, Any]:
-    """C27: the share of 16-bit weight memory at W8A8 and W4A16 for models from 70B to 135M."""
+def weight_rows() -> tuple[list[dict[str, Any]], list[str]]:
+    """Of C27: the share of 16-bit weight memory at W8A8 and W4A16 for models from 70B to 135M, and which are far off
+    the claim."""
     evidence, off = [], []
     for model in WEIGHT_MODELS:
         spec = load_model_spec(model)
@@ -55,13 +47,7 @@ def weight_formats() -> dict[str, Any]:
             evidence.append(_row(f"{model}, {name}", round(100 * share, 1), "% of 16-bit bytes", text))
             if share > claimed + ABOUT:
                 off.append(f"{model} {name} {100 * share:.0f} %")
-    found = f"beyond {100 * ABOUT:.0f} points of the claim: {', '.join(off)}" if off else "all within a few points"
-    reason = (
-        f"{found}; embedding and head stay 16 bit and scales take bits; bytes really held by a quantized engine wait "
-        "for weight quantization"
-    )
-    verdict = "holds" if not off else "does not hold here" if len(off) == len(evidence) else "holds with a limit"
-    return {"verdict": verdict, "reason": reason, "evidence": evidence}
+    return evidence, off
 
 
 def _on_card(kv_dtype: str) -> dict[str, Any]:

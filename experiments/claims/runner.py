@@ -5,34 +5,62 @@ Knows which claims have a check and how to run a comparison for one; the judging
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.claims import (
     arithmetic,
     batching,
     bounds,
-    formats,
+    draft_exact,
+    draft_forms,
+    draft_passes,
+    held_weights,
+    hidden_loss,
     idle_slots,
+    integer_products,
+    kernel_options,
+    kv_admission,
+    kv_quality,
     latency_parts,
     memory_accounts,
     monthly,
     paging,
     prefix_reuse,
+    weight_quality,
 )
 from experiments.claims.catalogue import get_claim
 from experiments.claims.comparison import Compare
+from experiments.claims.draft_rows import Measure
+from experiments.claims.quality_rows import Arms, Evaluate
+from experiments.quality.evaluation import Evaluation
+from experiments.quality.items import Item
+from experiments.quality.texts import Text
 from experiments.store import Store
+from experiments.within import run_kept
 from ledger.errors import InputError
 
 CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
     "C04": arithmetic.thirteen_billion,
-    "C05": formats.kv_formats,
-    "C27": formats.weight_formats,
     "C34": monthly.month_of_a_7b_model,
     "C45": arithmetic.seven_billion,
 }
-CHECKED_BY_STEPS: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"C02": bounds.check}
+# Without a scheduled run: single steps, what is held, who is admitted.
+CHECKED_BY_ENGINE: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
+    "C02": bounds.check,
+    "C05": kv_admission.check,
+    "C19": kernel_options.fusion,
+    "C20": kernel_options.one_call,
+    "C21": kernel_options.split_kv,
+    "C25": integer_products.check,
+    "C27": held_weights.check,
+}
+CHECKED_BY_EVALUATION: dict[str, Callable[[Mapping[str, Any], Evaluate], dict[str, Any]]] = {
+    "C06": kv_quality.costs,
+    "C26": weight_quality.check,
+    "C38": hidden_loss.check,
+    "C50": kv_quality.two_bits,
+}
 CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str, Any]]] = {
     "C08": idle_slots.static_waits,
     "C09": idle_slots.dynamic_starts_early,
@@ -41,6 +69,15 @@ CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str
     "C12": paging.together,
     "C39": prefix_reuse.check,
     "C42": latency_parts.check,
+}
+CHECKED_BY_DRAFTS: dict[str, Callable[[Mapping[str, Any], Measure], dict[str, Any]]] = {
+    "C13": draft_passes.passes,
+    "C14": draft_exact.check,
+    "C15": draft_passes.curve,
+    "C16": draft_forms.reach,
+    "C17": draft_forms.forms,
+    "C18": draft_forms.losing,
+    "C37": draft_passes.poor_draft,
 }
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
@@ -54,6 +91,8 @@ def run_claim(
     options: Mapping[str, Any] | None = None,
     compare: Compare | None = None,
     bench: memory_accounts.Bench | None = None,
+    evaluate: Evaluate | None = None,
+    measure: Measure | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -63,8 +102,8 @@ def run_claim(
     waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
-    `store`. `bench` does the same for a single run, which is not kept. Raises InputError for an unknown claim or
-    option.
+    `store`. `bench` does the same for a single run, which is not kept, `evaluate` for an evaluation, whose scores are
+    kept, `measure` for forms of draft, whose run is kept. Raises InputError for an unknown claim or option.
     """
     claim = get_claim(claim_id)
     for name in options or {}:
@@ -73,10 +112,16 @@ def run_claim(
     found: dict[str, Any]
     if claim.id in CHECKED_BY_FORMULA:
         found = CHECKED_BY_FORMULA[claim.id]()
-    elif claim.id in CHECKED_BY_STEPS:
-        found = CHECKED_BY_STEPS[claim.id](options or {})
+    elif claim.id in CHECKED_BY_ENGINE:
+        found = CHECKED_BY_ENGINE[claim.id](options or {})
+    elif claim.id in CHECKED_BY_EVALUATION:
+        evaluate = evaluate or _kept_evaluation(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_EVALUATION[claim.id](options or {}, evaluate)
     elif claim.id in CHECKED_BY_RUN:
         found = CHECKED_BY_RUN[claim.id](options or {}, bench or _one_run(on_live, should_cancel))
+    elif claim.id in CHECKED_BY_DRAFTS:
+        measure = measure or _stored_drafts(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_DRAFTS[claim.id](options or {}, measure)
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
@@ -97,26 +142,54 @@ def _one_run(on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[
     return bench
 
 
+def _kept_evaluation(
+    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+) -> Evaluate:
+    """Evaluates in this process and keeps every score in the store, so that checks of the same formats share them."""
+
+    def evaluate(arms: Arms, baseline: Mapping[str, Any], items: Sequence[Item], texts: Sequence[Text]) -> Evaluation:
+        from experiments.quality.arms import Progress
+        from experiments.quality.evaluation import evaluate as run
+
+        return run(arms, baseline, items, texts, Progress(on_live, should_cancel), kept=store)
+
+    return evaluate
+
+
+def _stored_drafts(
+    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+) -> Measure:
+    """Measures forms of draft in this process and keeps the run, so that the evidence can be opened."""
+
+    def measure(spec: dict[str, Any]) -> Mapping[str, Any]:
+        from experiments.speculation.run import run_speculation
+        from experiments.speculation.spec import SpeculationSpec
+
+        checked = SpeculationSpec.from_dict(spec)
+        return run_kept(
+            store,
+            "speculation",
+            {**checked.to_dict(), "predictions": {}},  # nobody is asked: the figures stand in the claim
+            lambda run_id: run_speculation(checked, store, run_id, on_live, should_cancel),
+        )
+
+    return measure
+
+
 def _stored_comparison(
     store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
 ) -> Compare:
     """Runs a comparison in this process and keeps it as a run of its own, so that the evidence can be opened."""
 
     def compare(options: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.compare import CompareSpec, ComparisonCancelled, run_comparison
+        from experiments.compare import CompareSpec, run_comparison
 
         spec = CompareSpec.from_dict(options)
-        run_id = store.create_run("compare", spec.to_dict())
-        store.update_run(run_id, state="running")
-        try:
-            result = run_comparison(spec, store, run_id, on_live, should_cancel)
-        except ComparisonCancelled as cancelled:
-            store.update_run(run_id, state="cancelled", result=cancelled.result)
-            raise
-        except BaseException as error:
-            store.update_run(run_id, state="failed", error=str(error) or type(error).__name__)
-            raise
-        store.update_run(run_id, state="done", result=result)
-        return result
+        return run_kept(
+            store,
+            "compare",
+            spec.to_dict(),
+            lambda run_id: run_comparison(spec, store, run_id, on_live, should_cancel),
+        )
 
     return compare

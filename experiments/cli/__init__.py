@@ -13,8 +13,24 @@ from typing import NoReturn
 
 import typer
 
-from experiments.cli import calibrate, claims, cost, doctor, generate, kv, ledger, measure, runs, ui
+from experiments.cli import (
+    calibrate,
+    claims,
+    cost,
+    doctor,
+    evaluate,
+    generate,
+    kv,
+    ledger,
+    measure,
+    quantize,
+    runs,
+    speculation,
+    train_draft,
+    ui,
+)
 from experiments.cli.output import CANCELLED, DONE, exit_code
+from experiments.threads import spin_shortly
 
 app = typer.Typer(
     name="trilemma",
@@ -28,7 +44,11 @@ app.command("doctor")(doctor.doctor)
 app.command("generate")(generate.generate)
 app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
+app.command("eval")(evaluate.evaluate)
+app.command("speculation")(speculation.speculation)
 app.command("kv")(kv.kv)
+app.command("quantize")(quantize.quantize)
+app.command("train-draft")(train_draft.train_draft)
 app.command("calibrate")(calibrate.calibrate)
 app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
@@ -52,5 +72,6 @@ def run(argv: Sequence[str]) -> int:
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """The `trilemma` console script."""
+    """The `trilemma` console script. Commands that compute in this process wait as a worker does."""
+    spin_shortly()
     sys.exit(run(sys.argv[1:] if argv is None else argv))

@@ -10,6 +10,9 @@ import typer
 from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import CANCELLED, DONE, print_json
 
+REQUESTS = "Requests a run; where quality is asked for, items a slice and thousands of characters of each text."
+ARMS = ["baseline", *["candidate"] * 8]
+
 app = typer.Typer(help="List claims about inference and check them here.", invoke_without_command=True)
 
 
@@ -37,19 +40,19 @@ def list_claims(context: typer.Context, as_json: Json = False) -> None:
 def run(
     claim_id: Annotated[str, typer.Argument(metavar="ID", help="A claim, as C10.")],
     repeats: Annotated[str | None, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs.")] = None,
-    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help="Requests a run.")] = None,
+    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help=REQUESTS)] = None,
     sets: Set = None,
     as_json: Json = False,
 ) -> int:
     """Check a claim on this machine."""
     from experiments.claims import get_claim, run_claim
-    from experiments.claims.runner import CHECKED_BY_COMPARISON, CHECKED_BY_RUN, CHECKED_BY_STEPS
+    from experiments.claims.runner import CHECKED_BY_FORMULA
 
     claim = get_claim(claim_id)
     given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
     options = {name: value for name, value in given.items() if value}
     state = "done"
-    if claim.id in (*CHECKED_BY_COMPARISON, *CHECKED_BY_RUN, *CHECKED_BY_STEPS):
+    if claim.state == "checkable" and claim.id not in CHECKED_BY_FORMULA:
         result, state = _as_job(claim.id, options)
     else:
         result = run_claim(claim.id, options=options)
@@ -66,7 +69,7 @@ def _as_job(claim_id: str, options: dict[str, Any]) -> tuple[dict[str, Any], str
     from experiments.store import Store
 
     store = Store()
-    run = follow(jobs.start("claim", {"claim": claim_id, "options": options}, store), store, ["baseline", "candidate"])
+    run = follow(jobs.start("claim", {"claim": claim_id, "options": options}, store), store, ARMS)
     return result_of(run), run.state
 
 

@@ -71,9 +71,19 @@ def _memory() -> tuple[str, bool]:
 
 
 def _threads() -> tuple[str, bool]:
-    from core_engine.environment import resolve_threads
+    from core_engine.cores import describe_cores
 
-    return f"{resolve_threads(0)} of {os.cpu_count()} cores", True
+    return describe_cores(), True
+
+
+def _kernels() -> tuple[str, bool]:
+    from core_engine.kernels.choice import COMPILED, expected_here
+
+    found = expected_here()
+    if found.kernels != COMPILED:
+        return f"torch's operators: {found.kernels_reason}", False
+    built = f", {found.instructions}, {found.vector_bits}-bit vectors" if found.vector_bits else ""
+    return f"compiled, {found.kernels_reason}{built}", True
 
 
 def _cuda() -> tuple[str, bool]:
@@ -105,6 +115,16 @@ def _embedded() -> tuple[str, bool]:
     return f"{find_gguf()}, converted at the first run", True
 
 
+def _quantized() -> tuple[str, bool]:
+    from core_engine.model.embedded import cache_root
+    from core_engine.quant.cache import FOLDER, LIMIT_BYTES, held_in
+
+    folder = cache_root() / FOLDER
+    files = held_in(folder)
+    size, limit = (number / 1024**2 for number in (sum(about.st_size for _, about in files), LIMIT_BYTES))
+    return f"{len(files)} calibrated in {folder}, {size:,.1f} of at most {limit:,.0f} MiB", True
+
+
 def _store() -> tuple[str, bool]:
     from experiments.store import Store
 
@@ -127,8 +147,10 @@ CHECKS: tuple[tuple[str, Callable[[], tuple[str, bool]], bool], ...] = (
     ("cpu", _cpu, True),
     ("memory", _memory, False),
     ("threads", _threads, True),
+    ("kernels", _kernels, False),
     ("cuda", _cuda, False),
     ("nvml", _nvml, False),
     ("embedded model", _embedded, False),
+    ("quantized models", _quantized, False),
     ("run store", _store, True),
 )

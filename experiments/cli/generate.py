@@ -167,8 +167,9 @@ def _print(result: dict[str, Any], *, streamed: bool) -> None:
             print(f"{entry['logprob']:8.3f}  {entry['token']!r:<16}{likely}".rstrip())
 
 
-def _timings(record: dict[str, Any]) -> dict[str, float | None]:
-    """TTFT, time per output token, end to end, in s, as means over the answers, and the decode rate in tokens/s."""
+def _timings(record: dict[str, Any]) -> dict[str, Any]:
+    """TTFT, time per output token, end to end, in s, as means over the answers, and the decode rate in tokens/s; with
+    speculation its counters."""
     from experiments.metrics import compute_metrics
 
     metrics = compute_metrics(record)
@@ -178,4 +179,5 @@ def _timings(record: dict[str, Any]) -> dict[str, float | None]:
         "tpot_s": tpot,
         "e2e_s": metrics["e2e_s"]["mean"],
         "output_tokens_per_s": metrics["output_tokens_per_s"],
+        **({"speculation": metrics["counters"]} if record["config"]["speculation"] != "off" else {}),
     }

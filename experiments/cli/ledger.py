@@ -38,6 +38,12 @@ def ledger(
     fraction: Annotated[
         str | None, typer.Option("--memory-fraction", metavar="F", help="Instead of the engine's default.")
     ] = None,
+    key_axis: Annotated[
+        str, typer.Option("--kv-key-axis", metavar="AXIS", help="channel or token: of int4 and int2 in our own engine.")
+    ] = "channel",
+    protect: Annotated[
+        str, typer.Option("--kv-protect", metavar="WHAT", help="none, sinks or outliers: likewise.")
+    ] = "none",
     block_size: Annotated[str, typer.Option("--block-size", metavar="N", help="Tokens of a KV page.")] = "16",
     batched: Annotated[
         str, typer.Option("--max-num-batched-tokens", metavar="N", help="Tokens of the largest step.")
@@ -71,6 +77,8 @@ def ledger(
         weights=weights,
         kv_dtype=kv_dtype,
         kv_group_size=whole("--kv-group-size", kv_group),
+        kv_key_axis=key_axis,
+        kv_protect=protect,
         seq_len=_given("--seq-len", seq_len),
         concurrency=_given("--concurrency", concurrency),
         tp=_given("--tp", tp),

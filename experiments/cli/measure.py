@@ -56,6 +56,7 @@ def compare(
     as_json: options.Json = False,
 ) -> int:
     """Change one variable, measure both values in turn, and judge the five curves."""
+    from experiments.foresight import foreseen
     from experiments.spec import CompareSpec, parse_vary
 
     name, values = parse_vary(vary or [])
@@ -63,6 +64,8 @@ def compare(
     spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats})
     if report is not None:
         check_writable(report)
+    for warning in foreseen(spec):
+        note(f"before it runs: {warning}")
     run, result = _run_job("compare", spec.to_dict(), [str(value) for value in spec.values])
     if report is not None:
         write_report(run.id, report)

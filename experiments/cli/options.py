@@ -16,7 +16,11 @@ Plain = Annotated[
 ]
 Workload = Annotated[
     str,
-    typer.Option("--workload", metavar="NAME", help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix."),
+    typer.Option(
+        "--workload",
+        metavar="NAME",
+        help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix, code, copy.",
+    ),
 ]
 Requests = Annotated[
     str | None, typer.Option("--requests", metavar="N", help="Number of requests instead of the workload's own.")

@@ -12,7 +12,15 @@ from experiments import jobs
 from experiments.cli.output import CANCELLED, FAULT, Failed, note
 from experiments.store import Run, Store
 
-PHASES = {"loading": "loading the model", "warmup": "warming up", "running": "measuring", "quality": "scoring quality"}
+PHASES = {
+    "loading": "loading the model",
+    "warmup": "warming up",
+    "running": "measuring",
+    "quality": "scoring quality",
+    "items": "scoring items",
+    "texts": "scoring texts",
+    "speed": "timing steps",
+}
 
 
 def follow(run_id: str, store: Store, names: list[str]) -> Run:
@@ -102,4 +110,8 @@ def _describe(live: dict[str, Any], names: list[str]) -> str:
     if live["phase"] == "running":
         of = f", repeat {live['repeat']} of {live['repeats']}" if len(names) > 1 else ""
         return f"{text} {names[live['arm']]}{of}"
-    return f"{text} ({names[live['arm']]})" if live["phase"] in ("warmup", "quality") and len(names) > 1 else text
+    return (
+        f"{text} ({names[live['arm']]})"
+        if live["phase"] in ("warmup", "quality", "items", "texts", "speed") and len(names) > 1
+        else text
+    )

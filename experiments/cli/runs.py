@@ -60,6 +60,14 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         print(run.error)
     if run.result is not None and run.kind in ("compare", "bench"):
         (print_comparison if run.kind == "compare" else print_metrics)(run.result)
+    elif run.result is not None and run.kind == "eval":
+        from experiments.cli.quality_tables import print_evaluation
+
+        print_evaluation(run.result)
+    elif run.result is not None and run.kind == "speculation":
+        from experiments.cli.speculation import print_speculation
+
+        print_speculation(run.result)
     elif run.result is not None:
         from experiments.cli.claims import print_outcome
 
@@ -134,7 +142,10 @@ def _record(run_id: str, arm: str, repeat: str) -> tuple[tuple[int, int], dict[s
     from experiments.store import Store
 
     store = Store()
-    place = _place(store.record_keys(store.get_run(run_id).id), run_id, arm, repeat)
+    run = store.get_run(run_id)
+    if run.kind in ("eval", "speculation"):
+        raise InputError("run", run_id, "a run with a schedule: this kind keeps scores and sums instead of events")
+    place = _place(store.record_keys(run.id), run_id, arm, repeat)
     return place, store.record(run_id, *place)
 
 
@@ -177,4 +188,10 @@ def _what(run: Any) -> str:
         return str(spec.get("claim"))
     if run.kind == "compare":
         return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {spec['workload']}"
+    if run.kind == "eval":
+        varied = {spec["vary"][0]: ",".join(map(str, spec["vary"][1]))} if spec["vary"] else {}
+        return " ".join(f"{name}={value}" for name, value in {**spec["settings"], **varied}.items()) or "defaults"
+    if run.kind == "speculation":
+        settings = " ".join(f"{name}={value}" for name, value in spec["settings"].items())
+        return " ".join(filter(None, [",".join(spec["forms"]), settings]))
     return str(spec["workload"])

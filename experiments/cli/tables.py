@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Console
 from rich.table import Table
 
+from experiments.quality.agreement import quality_missing
+
 if TYPE_CHECKING:
     from experiments.memory_view import AccountRow
 
@@ -71,6 +73,10 @@ def print_comparison(result: dict[str, Any]) -> None:
     out.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
                   f"{result['repeats']} repeats")  # fmt: skip
     out.print(table)
+    missing = quality_missing(result)
+    if missing is not None:
+        out.print(f"quality not measured: {missing}; {result['variable']} can change what the model answers",
+                  style="bold red")  # fmt: skip
     share = result["quality"]["same_token_ids_share"]
     if share is not None:
         out.print(f"same token ids: {share:.0%} of requests")

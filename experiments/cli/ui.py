@@ -37,14 +37,18 @@ def ui(
     require_free_port(port)
     _prepare_model()
     command = [
-        sys.executable, "-m", "streamlit", "run", str(page), "--server.address", HOST, "--server.port", str(port),
+        sys.executable, "-m", "app.server", "--server.address", HOST, "--server.port", str(port),
         "--server.headless", "true", "--browser.gatherUsageStats", "false",
     ]  # fmt: skip
-    # Streamlit reads its theme from .streamlit/ beside the page's package or in the working directory.
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL if as_json else sys.stderr, cwd=page.parents[1])
+    # Streamlit reads its theme from .streamlit/ beside the page's package or in the working directory. A session of its
+    # own, since systems that share cores between sessions know no other priority for it (experiments/yielding.py).
+    output = subprocess.DEVNULL if as_json else sys.stderr
+    server = subprocess.Popen(command, stdout=output, cwd=page.parents[1], start_new_session=True)
     url = f"http://{HOST}:{port}"
     with suppress(ValueError):  # not in the main thread
-        signal.signal(signal.SIGTERM, _interrupt)  # or the server would outlive this process and keep the port
+        for name in ("SIGTERM", "SIGHUP"):  # or the server would outlive this process and keep the port
+            if hasattr(signal, name):
+                signal.signal(getattr(signal, name), _interrupt)
     try:
         _wait_until_ready(server, url)
         if as_json:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.metrics.events import Record, duration_s, num_output_tokens, successes, summary
+from experiments.metrics.host import host_work
 from experiments.metrics.kv import kv_waste
 from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
 from experiments.metrics.objectives import Objective, check, goodput_rps, parse_slo, slo_attainment
@@ -31,6 +32,14 @@ MEMORY_KEYS = (
     "unexplained_bytes",
 )
 COUNTER_KEYS = ("preemptions", "prefix_hit_rate", "alpha", "acceptance_rate", "tokens_per_pass")
+SPECULATION_KEYS = (
+    "alpha_by_position",
+    "drafted_tokens",
+    "accepted_tokens",
+    "target_passes",
+    "draft_time_share",
+    "pace",
+)  # of a run with speculation, beside them
 
 
 def compute_metrics(
@@ -60,12 +69,13 @@ def compute_metrics(
         "offered_load": offered_load(record),
         "latency_breakdown": latency_breakdown(record),
         "unexplained_share": unexplained_share(record),
+        "host_work": host_work(record),
         "slots": slots(record),
         "concurrency": concurrency(record),
         "kv_waste": kv_waste(record),
         "prefix": prefix(record),
         "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
-        "counters": {key: record["counters"].get(key) for key in COUNTER_KEYS},
+        "counters": counters(record),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),
@@ -75,6 +85,12 @@ def compute_metrics(
     }
     metrics["objectives"] = check(metrics, objectives)
     return metrics
+
+
+def counters(record: Record) -> dict[str, Any]:
+    """The record's counters; those of drafts alone are there only when something proposed them."""
+    found = record["counters"]
+    return {key: found.get(key) for key in COUNTER_KEYS} | {key: found[key] for key in SPECULATION_KEYS if key in found}
 
 
 def _money(record: Record, completed: int, price: float) -> dict[str, Any]:

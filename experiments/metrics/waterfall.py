@@ -2,7 +2,7 @@
 
 Its life from arrival to last token is cut into pieces, each with one owner:
 - queue: before its first step, and from a preemption to its next step;
-- prefill, decode: the executor's part of its own steps;
+- prefill, decode: the executor's part of its own steps, and that of whoever proposed tokens for them;
 - overhead: host time by its own timers: plan and commit of its own steps and, between steps, the engine's host_ns
   (taking in requests) and the load generator's sender_ns (sending, reporting, looking for a cancel);
 - stalled: admitted, but steps ran without it, or the load generator slept;
@@ -50,6 +50,7 @@ class Waterfalls:
         own_ns = 0.0
         for step, kind in own:
             executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"])
+            executing += _drafting(start, end, step)
             whole = _within(start, end, step["plan_start_ns"], step["commit_end_ns"])
             parts["prefill_s" if kind == "prefill" else "decode_s"] += executing
             parts["overhead_s"] += whole - executing
@@ -87,6 +88,13 @@ def unexplained_share(record: Record) -> dict[str, float | int | None]:
     """{"p50","p99","n"} over the successful requests of unexplained_s / e2e_s, 0..1."""
     shares = [found["unexplained_s"] / found["e2e_s"] for _, found in waterfalls(record) if found["e2e_s"] > 0]
     return {"p50": percentile(shares, 50), "p99": percentile(shares, 99), "n": len(shares)}
+
+
+def _drafting(start: float, end: float, step: Step) -> float:
+    """Time in ns that proposing tokens took, and reading hidden states for it; 0 in steps without speculation."""
+    drafted = _within(start, end, step["plan_start_ns"], step["plan_start_ns"] + step.get("draft_ns", 0))
+    observed = step["execute_end_ns"] + step.get("observe_ns", 0)
+    return drafted + _within(start, end, step["execute_end_ns"], observed)
 
 
 def _within(start: float, end: float, low: float, high: float) -> float:

@@ -6,11 +6,12 @@ Owns the two figures of the quality curve. Knows engines only by `score`.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
+from core_engine.variables import VARIABLES
 from ledger.errors import InputError
 
 MOST_REQUESTS = 16
@@ -37,14 +38,32 @@ class Agreement:
         both = [(first, second)[arm] for first, second in pairs if first is not None and second is not None]
         return fmean(both) if both else None
 
+    @property
+    def measured(self) -> bool:
+        """Whether any request was scored under both arms."""
+        return self.mean_logprob(0) is not None
+
     def to_json(self) -> dict[str, Any]:
         """The `quality` entry of a comparison."""
         return {
+            "measured": self.measured,
             "same_token_ids_share": self.same_token_ids_share,
             "mean_logprob": {"baseline": self.mean_logprob(0), "candidate": self.mean_logprob(1)},
             "requests_scored": sum(None not in pair for pair in zip(*self.logprobs, strict=True)),
-            "reason": self.reason,
+            "reason": self.reason or (None if self.measured else "no answer of the baseline could be scored"),
         }
+
+
+def quality_missing(result: Mapping[str, Any]) -> str | None:
+    """Why a comparison whose variable can change outputs has no quality; None where it has, or needs none.
+
+    Every place that shows a comparison shows this in red: `result` is a compare JSON, of an older run too.
+    """
+    name, quality = result["variable"], result.get("quality") or {}
+    if name in VARIABLES and "quality" not in VARIABLES[name].moves:
+        return None
+    scored = (quality.get("mean_logprob") or {}).get("baseline") is not None
+    return None if scored else str(quality.get("reason") or "it was skipped")
 
 
 def unknown(reason: str) -> Agreement:

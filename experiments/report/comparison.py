@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
+from experiments.quality.agreement import quality_missing
 from experiments.report import charts
 from experiments.report.html import Markup, join, tag
 from experiments.report.verdict import headline, ordered_curves, verdict_sentence
@@ -127,6 +128,7 @@ def _verdict(result: Mapping[str, Any], words: Words) -> Markup:
         floor=percent(floors.get("output_tokens_per_s")),
     )
     warnings = result.get("warnings") or []
+    missing = quality_missing(result)
     return tag(
         "section",
         tag(
@@ -138,6 +140,9 @@ def _verdict(result: Mapping[str, Any], words: Words) -> Markup:
         tag("p", verdict_sentence(result, words.lang), class_="verdict"),
         tag("p", basis, class_="muted"),
         tag("p", words("cancelled")) if result.get("cancelled") else None,
+        None
+        if missing is None
+        else tag("p", words("quality_missing", reason=missing, variable=result["variable"]), class_="missing"),
         *(tag("p", f"{words('warnings')}: {warning}", class_="tone-worse") for warning in warnings),
         class_="card",
     )

@@ -63,6 +63,10 @@ WORDS: dict[str, tuple[str, str]] = {
     "unit_latency": ("{statistic}, {unit}", "{statistic}，{unit}"),
     "unit_cost_per_request": ("per 1,000 requests, price assumed", "每千次请求，价格为假定"),
     "unit_quality": ("probability a token, baseline's text", "基线文本的每 token 概率"),
+    "quality_missing": (
+        "Quality not measured: {reason}. {variable} can change what the model answers.",
+        "未测量质量：{reason}。{variable} 可能改变模型的回答。",
+    ),
     "same_tokens": ("same token ids: {share}", "token id 相同：{share}"),
     "interval_line": ("95 % {interval} · floor {floor}", "95 % {interval} · 噪声下限 {floor}"),
     "no_interval": ("no interval: too few pairs", "无区间：配对太少"),

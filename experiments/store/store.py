@@ -14,7 +14,7 @@ import os
 import secrets
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -23,11 +23,15 @@ from typing import Any
 
 from ledger.errors import CannotRunError, InputError
 
-KINDS = ("bench", "compare", "claim")
+KINDS = ("bench", "compare", "claim", "eval", "speculation")
 STATES = ("queued", "running", "done", "failed", "cancelled")
 BUSY_TIMEOUT_S = 15.0
-SCHEMA_VERSION = 1
-_SCHEMA = """
+# Scores kept for other runs to use; older ones go. One is some 200 bytes, of a window of text 30 KB.
+MOST_SCORES = 100_000
+SCHEMA_VERSION = 2
+# What each version of the schema adds to the one before it.
+_SCHEMA = (
+    """
 CREATE TABLE runs (
   id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
   spec TEXT NOT NULL, result TEXT, error TEXT, pid INTEGER, pid_started REAL, cancel_requested INTEGER NOT NULL
@@ -37,7 +41,9 @@ CREATE TABLE records (
   run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, arm INTEGER NOT NULL, repeat INTEGER NOT NULL,
   body BLOB NOT NULL, PRIMARY KEY (run_id, arm, repeat)
 );
-"""
+""",
+    "CREATE TABLE scores (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL);",
+)
 
 
 @dataclass(frozen=True)
@@ -183,6 +189,23 @@ class Store:
         found: dict[str, Any] = json.loads(zlib.decompress(row["body"]))
         return found
 
+    def scores(self, keys: Sequence[str]) -> dict[str, Any]:
+        """What is kept under these keys; a key that is not there is left out."""
+        found: dict[str, Any] = {}
+        with self._transaction(write=False) as db:
+            for key in keys:
+                row = db.execute("SELECT body FROM scores WHERE key = ?", (key,)).fetchone()
+                if row is not None:
+                    found[key] = json.loads(zlib.decompress(row["body"]))
+        return found
+
+    def keep_scores(self, scores: Mapping[str, Any]) -> None:
+        """Keep JSON values under their keys for any later run, all or none; of too many the oldest are let go."""
+        bodies = [(key, zlib.compress(_dump(value).encode(), 6)) for key, value in scores.items()]
+        with self._transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO scores (key, body) VALUES (?, ?)", bodies)
+            db.execute("DELETE FROM scores WHERE number <= (SELECT max(number) FROM scores) - ?", (MOST_SCORES,))
+
     def _connect(self) -> sqlite3.Connection:
         db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
         db.row_factory = sqlite3.Row
@@ -198,10 +221,10 @@ class Store:
             version = db.execute("PRAGMA user_version").fetchone()[0]
             if version > SCHEMA_VERSION:
                 raise CannotRunError(f"{self.path} was written by a newer version of Trilemma (schema {version})")
-            if version == 0:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+            for addition in _SCHEMA[version:]:
+                for statement in filter(str.strip, addition.split(";")):
                     db.execute(statement)
-                db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
             db.execute("COMMIT")
 
     @contextmanager
@@ -257,7 +280,7 @@ def _run(row: sqlite3.Row) -> Run:
     return Run(**values)
 
 
-def _dump(value: Mapping[str, Any]) -> str:
+def _dump(value: Any) -> str:
     """Compact JSON; NaN and infinity are refused (ValueError), because other readers of JSON reject them."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
 

@@ -13,7 +13,8 @@ class WorkloadSpec:
     `shared_tokens` the request's own question.
     `output_tokens` is how long answers really are, `max_tokens` the limit every request states; clients state one limit
     for all, and nobody knows beforehand how long an answer will be. `tail_share` of the answers is drawn from
-    `tail_tokens` instead. `shared_tokens` sizes a text that all prompts begin with.
+    `tail_tokens` instead. `shared_tokens` sizes a text that all prompts begin with. `gives_back`: "text" or "code" of
+    about `prompt_tokens` that the prompt asks for once more, which is what a look-up finds.
     """
 
     name: str
@@ -28,6 +29,7 @@ class WorkloadSpec:
     tail_share: float = 0.0
     tail_tokens: tuple[int, int] = (1, 1)
     shared_tokens: int = 0
+    gives_back: str = ""
 
 
 WORKLOADS: dict[str, WorkloadSpec] = {
@@ -88,6 +90,28 @@ WORKLOADS: dict[str, WorkloadSpec] = {
             output_tokens=(8, 24),
             max_tokens=64,
             shared_tokens=400,
+        ),
+        WorkloadSpec(
+            name="code",
+            description="A function of a program to be given back with one name changed, one request after another.",
+            num_requests=8,
+            rate_rps=0.2,
+            arrivals="poisson",
+            prompt_tokens=(64, 128),
+            output_tokens=(48, 64),
+            max_tokens=64,
+            gives_back="code",
+        ),
+        WorkloadSpec(
+            name="copy",
+            description="A text to be repeated word for word, one request after another.",
+            num_requests=8,
+            rate_rps=0.2,
+            arrivals="poisson",
+            prompt_tokens=(72, 144),
+            output_tokens=(48, 64),
+            max_tokens=64,
+            gives_back="text",
         ),
     )
 }

@@ -11,6 +11,8 @@ from typing import Protocol
 
 import numpy as np
 
+from ledger.errors import CannotRunError
+
 
 class TokenizerLike(Protocol):
     """What a workload needs of a tokenizer."""
@@ -134,3 +136,48 @@ def _question(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generato
     while len(tokenizer.encode(question)) < num_tokens:
         question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
     return question
+
+
+def give_back_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, what: str
+) -> tuple[int, ...]:
+    """A request for a text (what="text") or a function ("code") of at least `num_tokens` tokens once more.
+
+    In the model's chat format, or as plain text for a model without one. The answer is as long as what it repeats, so
+    ask for fewer tokens than num_tokens.
+    """
+    asked, made = _ASKED[what], _function if what == "code" else _passage
+    given = made(tokenizer, num_tokens, rng)
+    try:
+        return tuple(tokenizer.apply_chat_template([{"role": "user", "content": f"{asked}\n\n{given}"}]))
+    except CannotRunError:  # no template
+        return tuple(tokenizer.encode(f"{asked}\n\n{given}\n\n"))
+
+
+_ASKED = {
+    "text": "Repeat the following text word for word, without any change:",
+    "code": "Rename the function below to `compute` and give back the whole function:",
+}
+_NAMES = ("amount", "count", "height", "length", "level", "price", "rate", "score", "size", "weight", "width", "year")
+
+
+def _passage(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
+    text = ""
+    while len(tokenizer.encode(text)) < num_tokens:
+        text += f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} "
+    return text.strip()
+
+
+def _function(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
+    """Assignments and conditions over a few names, as many as it takes."""
+    names = [str(name) for name in rng.choice(_NAMES, size=4, replace=False)]
+    lines = [f"def {names[0]}_of({names[1]}, {names[2]}):", f"    {names[3]} = 0"]
+    while len(tokenizer.encode("\n".join(lines))) < num_tokens:
+        left, right = (str(name) for name in rng.choice(names[1:], size=2, replace=False))
+        number = int(rng.integers(2, 100))
+        lines += [
+            f"    if {left} > {number}:",
+            f"        {names[3]} += {right} * {int(rng.integers(2, 10))}",
+            f"    {left} = {left} + {number}",
+        ]
+    return "\n".join(["```python", *lines, f"    return {names[3]}", "```"])

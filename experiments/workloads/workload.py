@@ -12,7 +12,14 @@ import numpy as np
 from experiments.workloads.arrivals import burst_arrivals_ns, poisson_arrivals_ns
 from experiments.workloads.builtin import WORKLOADS, WorkloadSpec
 from experiments.workloads.lengths import log_uniform_lengths, long_tailed_lengths
-from experiments.workloads.text import TokenizerLike, chat_prompt, exact_prompt, shared_prompt, system_prompt
+from experiments.workloads.text import (
+    TokenizerLike,
+    chat_prompt,
+    exact_prompt,
+    give_back_prompt,
+    shared_prompt,
+    system_prompt,
+)
 from ledger.errors import InputError
 
 __all__ = ["TokenizerLike", "Workload", "WorkloadRequest", "build"]
@@ -85,6 +92,8 @@ def build(
     arrivals = burst_arrivals_ns(count) if rate is None else poisson_arrivals_ns(rate, count, arrival_rng)
     if spec.shared_tokens:
         prompt = partial(shared_prompt, system=system_prompt(tokenizer, spec.shared_tokens, shared_rng))
+    elif spec.gives_back:
+        prompt = partial(give_back_prompt, what=spec.gives_back)
     else:
         prompt = partial(chat_prompt if spec.chat else exact_prompt)
     requests = tuple(

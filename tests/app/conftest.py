@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from experiments.compare import run_comparison
 from experiments.spec import CompareSpec
 from experiments.store import Store
+from tests.app.alone import used
 from tests.core_engine.conftest import make_llama
 
 
@@ -48,14 +48,4 @@ def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
 @pytest.fixture
 def home(sample: Sample) -> Iterator[Path]:
     """The sample's home as the one the app uses."""
-    import streamlit as st
-
-    before = os.environ.get("TRILEMMA_HOME")
-    os.environ["TRILEMMA_HOME"] = str(sample.home)
-    st.cache_resource.clear()
-    yield sample.home
-    st.cache_resource.clear()
-    if before is None:
-        del os.environ["TRILEMMA_HOME"]
-    else:
-        os.environ["TRILEMMA_HOME"] = before
+    yield from used(sample.home)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import streamlit as st
@@ -17,25 +16,10 @@ from ledger.engines import ENGINES
 from ledger.layers import KIND_WORDS
 from ledger.presets import presets
 from ledger.weights import PARTS
+from tests.app.alone import PATIENCE_S, page_alone, texts
 from tests.app.conftest import Sample
 
 PAGES = ("ledger", "roofline", "cost")
-PATIENCE_S = 120
-
-
-def shown(page: str, **params: str) -> AppTest:
-    """One page alone: AppTest knows no pages made of functions."""
-    app = AppTest.from_string(f"from app.views import {page}\n{page}.page()\n", default_timeout=PATIENCE_S)
-    for name, value in params.items():
-        app.query_params[name] = value
-    app.run()
-    assert not app.exception
-    return app
-
-
-def texts(app: AppTest) -> str:
-    parts: list[Any] = [*app.title, *app.markdown, *app.caption, *app.info, *app.warning, *app.error]
-    return "\n".join(str(part.value) for part in parts)
 
 
 def charts_in(app: AppTest) -> int:
@@ -49,7 +33,7 @@ def address(app: AppTest) -> dict[str, str]:
 @pytest.mark.parametrize("page", PAGES)
 @pytest.mark.parametrize("name", list(presets()))
 def test_every_preset_draws_on_the_default_card(home: Path, name: str, page: str) -> None:
-    app = shown(page, model=name)
+    app = page_alone(page, model=name)
     assert not app.error
     assert address(app)["model"] == name
     assert charts_in(app) >= {"ledger": 2, "roofline": 4, "cost": 0}[page]
@@ -57,7 +41,7 @@ def test_every_preset_draws_on_the_default_card(home: Path, name: str, page: str
 
 @pytest.mark.parametrize("gpu", ["t4", "b300", "mi250x", "gaudi-3", "tpu-v5e"])
 def test_cards_of_every_vendor_can_be_chosen(home: Path, gpu: str) -> None:
-    app = shown("ledger", gpu=gpu, model="smollm2-135m")
+    app = page_alone("ledger", gpu=gpu, model="smollm2-135m")
     assert not app.error and address(app)["gpu"] == gpu
 
 
@@ -73,7 +57,7 @@ def test_cards_of_every_vendor_can_be_chosen(home: Path, gpu: str) -> None:
 def test_a_page_has_its_question_and_sections_in_both_languages(
     home: Path, page: str, keys: tuple[str, ...], lang: str
 ) -> None:
-    app, words = shown(page, lang=lang), catalogue(lang)
+    app, words = page_alone(page, lang=lang), catalogue(lang)
     assert app.title[0].value == words[f"{page}.question"]
     assert [key for key in keys if f"## {words[key]}" not in texts(app)] == []
     assert f"{words['computed']}]" in texts(app)
@@ -92,7 +76,7 @@ def test_every_name_that_the_figures_bring_has_a_text() -> None:
 
 
 def test_the_verdict_says_what_is_needed_what_is_usable_and_which_sequence_no_longer_fits(home: Path) -> None:
-    app = shown("ledger", model="llama-3.1-8b", gpu="l4", concurrency="4")
+    app = page_alone("ledger", model="llama-3.1-8b", gpu="l4", concurrency="4")
     said = texts(app)
     assert translate("en", "ledger.fits") in said
     assert "Needs **19." in said and "no longer fits" in said
@@ -100,20 +84,20 @@ def test_the_verdict_says_what_is_needed_what_is_usable_and_which_sequence_no_lo
 
 
 def test_what_does_not_fit_says_what_would_make_it_fit(home: Path) -> None:
-    said = texts(shown("ledger", model="llama-3.1-70b", gpu="h100-sxm", concurrency="1"))
+    said = texts(page_alone("ledger", model="llama-3.1-70b", gpu="h100-sxm", concurrency="1"))
     assert translate("en", "ledger.does_not_fit") in said
     assert "It would fit with" in said and "cards** (tensor parallel)" in said
 
 
 def test_the_formulas_have_the_numbers_put_in(home: Path) -> None:
-    said = texts(shown("ledger", model="llama-3.1-8b", seq_len="4096", concurrency="4"))
+    said = texts(page_alone("ledger", model="llama-3.1-8b", seq_len="4096", concurrency="4"))
     assert "2 × 32 layers × 8 KV heads × 128 × 2 B = 131,072 B" in said
     assert "4,096 tokens × 131,072 B = 536,870,912 B = 0.50 GiB" in said
     assert "4 × 536,870,912 B = 2.00 GiB" in said
 
 
 def test_bits_of_scales_are_shown_with_what_they_cost(home: Path) -> None:
-    app = shown("ledger", model="llama-3.1-8b", concurrency="4")
+    app = page_alone("ledger", model="llama-3.1-8b", concurrency="4")
     frame = next(item.value for item in app.dataframe if "Without scales" in item.value.columns)
     assert list(frame["Bits an element"]) == ["16", "8 + 0.25", "4 + 0.5"]
     assert list(frame["KV a sequence, MiB"]) == ["512", "264", "144"]
@@ -137,7 +121,7 @@ def test_every_input_is_restored_from_the_address(home: Path) -> None:
         "kv_group": "32",
         "step_tokens": "2048",
     }
-    app = shown("ledger", **asked)
+    app = page_alone("ledger", **asked)
     assert not app.error
     assert {name: address(app)[name] for name in asked} == asked
     command = app.code[0].value
@@ -155,7 +139,7 @@ def test_every_input_is_restored_from_the_address(home: Path) -> None:
 
 
 def test_values_that_are_not_accepted_are_passed_over(home: Path) -> None:
-    app = shown(
+    app = page_alone(
         "ledger", model="nope", gpu="nope", seq_len="-1", concurrency="many", kv_dtype="int3", fraction_vllm="0"
     )
     assert not app.error
@@ -189,14 +173,16 @@ def test_inputs_are_as_they_were_left_after_another_page(home: Path) -> None:
 
 
 def test_a_number_between_the_rungs_can_be_typed(home: Path) -> None:
-    app = shown("ledger")
+    app = page_alone("ledger")
     field = next(item for item in app.number_input if item.label == translate("en", "ledger.exact_seq_len"))
     field.set_value(5000).run()
     assert not app.exception and address(app)["seq_len"] == "5000"
 
 
 def test_typed_numbers_answer_the_interview_question(home: Path) -> None:
-    app = shown("ledger", model="typed", layers="32", kv_heads="8", head_dim="128", seq_len="131072", concurrency="1")
+    app = page_alone(
+        "ledger", model="typed", layers="32", kv_heads="8", head_dim="128", seq_len="131072", concurrency="1"
+    )
     said = texts(app)
     assert "17.18 GB" in said and "16.00 GiB" in said
     assert translate("en", "ledger.unknown_weights") in said
@@ -216,7 +202,7 @@ TINY = {
 
 
 def pasted(page: str, text: str, **params: str) -> AppTest:
-    app = shown(page, model="config", **params)
+    app = page_alone(page, model="config", **params)
     app.text_area[0].set_value(text).run()
     assert not app.exception
     return app
@@ -226,7 +212,7 @@ def pasted(page: str, text: str, **params: str) -> AppTest:
 def test_a_pasted_config_is_computed_and_goes_into_the_address(home: Path, page: str) -> None:
     app = pasted(page, json.dumps(TINY, indent=2))
     assert not app.error
-    again = shown(page, model="config", config=address(app)["config"])
+    again = page_alone(page, model="config", config=address(app)["config"])
     assert not again.error and json.loads(again.text_area[0].value) == TINY
 
 
@@ -274,7 +260,7 @@ def test_a_config_too_long_for_a_link_is_said_and_offered_as_a_file(home: Path) 
 
 @pytest.mark.parametrize("text", ["%%%", "AAAA", "eJwDAAAAAAE", "x" * 5000])
 def test_a_config_of_the_address_that_is_none_is_passed_over(home: Path, text: str) -> None:
-    app = shown("ledger", model="config", config=text)
+    app = page_alone("ledger", model="config", config=text)
     assert not app.error and app.text_area[0].value == ""
 
 
@@ -289,7 +275,7 @@ def test_a_config_that_is_refused_leaves_the_figures_of_the_one_before(home: Pat
 
 @pytest.mark.parametrize(("batch", "seq_len"), [("4096", "1048576"), ("1048576", "16777216")])
 def test_figures_beyond_64_bits_are_drawn(home: Path, batch: str, seq_len: str) -> None:
-    app = shown("roofline", batch=batch, seq_len=seq_len)
+    app = page_alone("roofline", batch=batch, seq_len=seq_len)
     assert not app.error and charts_in(app) >= 4
 
 
@@ -301,7 +287,7 @@ def test_a_hardware_file_that_is_wrong_is_said_and_the_shipped_cards_stay(
     own = tmp_path / "own.toml"
     own.write_text('[mine]\nlabel = "Mine"\n', "utf-8")
     monkeypatch.setenv("TRILEMMA_HARDWARE", str(own))
-    app = shown(page)
+    app = page_alone(page)
     st.cache_data.clear()
     assert not app.error and "own.toml: mine" in app.warning[0].value
     assert address(app)["gpu"] == "l4"
@@ -311,19 +297,19 @@ def test_a_hardware_file_that_is_wrong_is_said_and_the_shipped_cards_stay(
 
 
 def test_prefill_and_decode_have_their_own_verdict_and_the_crossover_is_named(home: Path) -> None:
-    said = texts(shown("roofline", model="llama-3.1-8b", gpu="l4"))
+    said = texts(page_alone("roofline", model="llama-3.1-8b", gpu="l4"))
     assert "Prefill is limited by **arithmetic**" in said and "Decode is limited by **bytes**" in said
     assert "reach the ridge (403 FLOP/B) at batch" in said
 
 
 def test_grouped_heads_stay_on_the_bandwidth_roof_and_a_latent_comes_near_the_ridge(home: Path) -> None:
-    assert "4.00 operations a byte of cache at any batch" in texts(shown("roofline", model="llama-3.1-8b"))
-    said = texts(shown("roofline", model="deepseek-v3", gpu="h100-sxm"))
+    assert "4.00 operations a byte of cache at any batch" in texts(page_alone("roofline", model="llama-3.1-8b"))
+    said = texts(page_alone("roofline", model="deepseek-v3", gpu="h100-sxm"))
     assert "242 operations a byte of cache at any batch" in said
 
 
 def test_choosing_an_operator_shows_its_arithmetic(home: Path) -> None:
-    app = shown("roofline", model="llama-3.1-8b", phase="decode")
+    app = page_alone("roofline", model="llama-3.1-8b", phase="decode")
     box = app.selectbox(key="roof-operator")
     box.set_value("decode: mlp.down_proj").run()
     assert not app.exception
@@ -331,18 +317,18 @@ def test_choosing_an_operator_shows_its_arithmetic(home: Path) -> None:
 
 
 def test_one_phase_alone_can_be_asked_for(home: Path) -> None:
-    app = shown("roofline", phase="decode")
+    app = page_alone("roofline", phase="decode")
     assert "Prefill is limited" not in texts(app) and address(app)["phase"] == "decode"
 
 
 def test_a_format_that_the_card_has_no_rate_for_is_said(home: Path) -> None:
     """A T4 has neither FP8 nor BF16: what stands in is named."""
-    app = shown("roofline", gpu="t4", weights="fp8", phase="decode")
+    app = page_alone("roofline", gpu="t4", weights="fp8", phase="decode")
     assert not app.error and any(item.value.startswith("fp8") and "fp16 rate" in item.value for item in app.warning)
 
 
 def test_pipeline_stages_beyond_the_layers_are_refused_in_one_line(home: Path) -> None:
-    app = shown("ledger", model="typed", layers="2", kv_heads="1", head_dim="64", pp="16")
+    app = page_alone("ledger", model="typed", layers="2", kv_heads="1", head_dim="64", pp="16")
     assert len(app.error) == 1 and "pp" in app.error[0].value and "\n" not in app.error[0].value
 
 
@@ -351,7 +337,7 @@ def test_pipeline_stages_beyond_the_layers_are_refused_in_one_line(home: Path) -
 
 def test_a_month_of_a_typed_throughput(home: Path) -> None:
     """10 requests/s of 500 tokens are 5,000 tokens/s; at 1,000 a card and 70 % that takes 8 cards, 5,760 a month."""
-    app = shown("cost", source="typed", tokens_per_s="1000", rate="10", output_tokens="500", utilisation="70")
+    app = page_alone("cost", source="typed", tokens_per_s="1000", rate="10", output_tokens="500", utilisation="70")
     said = texts(app)
     assert "**8 × NVIDIA L4** and cost **5,760** a month" in said
     assert "5,000 ÷ (1,000 tokens/s × 0.7) = 7.143, so 8" in said
@@ -359,7 +345,7 @@ def test_a_month_of_a_typed_throughput(home: Path) -> None:
 
 
 def test_levers_are_shown_alone_and_together_and_are_no_sum(home: Path) -> None:
-    app = shown("cost", gpu="h100-sxm")
+    app = page_alone("cost", gpu="h100-sxm")
     frame = next(item.value for item in app.dataframe if translate("en", "cost.devices") in item.value.columns)
     names = list(frame.iloc[:, 0])
     assert names[0] == translate("en", "lever.base") and names[-1] == translate("en", "lever.together")
@@ -368,13 +354,13 @@ def test_levers_are_shown_alone_and_together_and_are_no_sum(home: Path) -> None:
 
 def test_a_lever_at_nothing_is_left_out(home: Path) -> None:
     off = {"prefix_cache": "0", "shorter_prompts": "0", "routing": "0", "to_weights": "off", "to_kv": "off"}
-    app = shown("cost", **off, to_concurrency="0")
+    app = page_alone("cost", **off, to_concurrency="0")
     frame = next(item.value for item in app.dataframe if translate("en", "cost.devices") in item.value.columns)
     assert len(frame) == 1
 
 
 def test_the_throughput_of_a_stored_run_is_measured_and_changes_no_step(home: Path, sample: Sample) -> None:
-    app = shown("cost", source="run", run=f"{sample.run_id}:1")
+    app = page_alone("cost", source="run", run=f"{sample.run_id}:1")
     assert not app.error
     assert f"{translate('en', 'measured')}]" in texts(app)
     rate = sample.result["arms"][1]["metrics"]["output_tokens_per_s"]
@@ -382,5 +368,5 @@ def test_the_throughput_of_a_stored_run_is_measured_and_changes_no_step(home: Pa
 
 
 def test_a_model_that_does_not_fit_one_card_says_what_to_change(home: Path) -> None:
-    app = shown("cost", model="llama-3.1-405b", gpu="l4")
+    app = page_alone("cost", model="llama-3.1-405b", gpu="l4")
     assert not app.error and translate("en", "cost.not_served") in texts(app)

@@ -9,16 +9,20 @@ from typing import Any
 import pytest
 from streamlit.testing.v1 import AppTest
 
+from app.components.live import refresh_s
 from app.i18n import catalogue, translate
 from app.state import MARKS
+from core_engine.environment import cuda_is_here
+from core_engine.kernels.choice import expected_here
 from core_engine.variables import VARIABLES
 from experiments.compare import CompareSpec
+from experiments.metrics.host import host_work
 from experiments.report import headline
-from experiments.report.words import MISSING
+from experiments.report.words import MISSING, number, percent
+from tests.app.alone import PATIENCE_S, texts
 from tests.app.conftest import Sample
 
 MAIN = str(Path(__file__).resolve().parents[2] / "app" / "main.py")
-PATIENCE_S = 120
 
 
 def opened(home: Path, **params: str) -> AppTest:
@@ -29,11 +33,6 @@ def opened(home: Path, **params: str) -> AppTest:
     assert not app.exception
     assert not any(translate(lang, "error.title") in error.value for error in app.error for lang in ("en", "zh"))
     return app
-
-
-def texts(app: AppTest) -> str:
-    parts: list[Any] = [*app.title, *app.markdown, *app.caption, *app.info, *app.warning, *app.error]
-    return "\n".join(str(part.value) for part in parts)
 
 
 def stored(sample: Sample, state: str, **fields: Any) -> str:
@@ -180,6 +179,16 @@ def test_moving_the_moment_shows_another_step(home: Path, sample: Sample) -> Non
     assert len(before) == len(after) == 1 and before != after
 
 
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_host_share_of_a_step_is_told_from_the_recorded_steps(home: Path, sample: Sample, lang: str) -> None:
+    found = host_work(sample.store.record(sample.run_id, 0, 1))
+    assert found["share"]["n"] > 0 and 0 < found["share"]["p50"] < 1
+    figures = {"ms": number(1000 * found["host_s"]["p50"]), "share": percent(100 * found["share"]["p50"])}
+    said = translate(lang, "trace.host", arm="", n=found["share"]["n"], **figures)
+    for app in (traced(home, run=sample.run_id, lang=lang, arm="0"), opened(home, run=sample.run_id, lang=lang)):
+        assert any(item.value.endswith(said) for item in app.caption)
+
+
 def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Path, sample: Sample) -> None:
     run_id = stored(sample, "done", result={})
     record = sample.store.record(sample.run_id, 0, 1)
@@ -197,7 +206,7 @@ def test_a_run_recorded_before_kv_by_kind_says_so_and_shows_its_latency(home: Pa
 
 
 LEDGER_WORD = re.compile(r"[A-Za-z]{2,}")
-SAME_IN_BOTH = {"MLP", "token", "KV", "MiB", "qkv", "gate", "up", "torch", "NVML"}
+SAME_IN_BOTH = {"MLP", "token", "logits", "KV", "MiB", "qkv", "gate", "up", "torch", "NVML"}
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
@@ -247,3 +256,17 @@ def test_the_page_is_in_the_navigation_and_a_value_that_another_needs_is_said(ho
     said = translate("en", "picker.held_because", value="off", because="kv_layout=contiguous")
     assert said in texts(app)
     assert said not in texts(opened(home, variable="block_size"))
+
+
+@pytest.mark.parametrize(("cores", "seconds"), [(1, 8.0), (2, 4.0), (4, 2.0), (64, 2.0)])
+def test_the_fewer_cores_the_seldomer_the_live_page_is_redrawn(cores: int, seconds: float) -> None:
+    assert refresh_s(cores) == seconds
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_page_says_what_stands_in_for_a_cuda_graph(home: Path, lang: str) -> None:
+    compiled = opened(home, variable="graph", lang=lang)
+    by_torch = opened(home, variable="graph", set="kernels=torch", lang=lang)
+    here = expected_here().kernels == "compiled" and not cuda_is_here()
+    assert translate(lang, "kernels.stand_in" if here else "kernels.no_stand_in") in texts(compiled)
+    assert translate(lang, "kernels.no_stand_in") in texts(by_torch)

@@ -18,6 +18,10 @@ from app.i18n.phrases import in_language
          "pp：不接受 16；可接受：不多于 12 层，每级至少一层"),
         ("2 x 32 layers x 8 KV heads x 128 x 2 B = 131,072 B a token",
          "2 x 32 层 x 8 KV 头 x 128 x 2 B = 131,072 B 每 token"),
+        ("9 blocks x 16 tokens in int4, 5.12 bits an element with scales = 61,440 B",
+         "9 块 x 16 个 int4 token，含缩放系数每元素 5.12 位 = 61,440 B"),
+        ("the open block of 8 running requests in float32: 1,024 B",
+         "8 个运行中请求的未满块，float32：1,024 B"),
     ],
 )  # fmt: skip
 def test_a_known_phrase_is_chinese_and_its_numbers_stay(english: str, chinese: str) -> None:

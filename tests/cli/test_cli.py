@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -147,7 +148,21 @@ def test_doctor_tells_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["doctor", "--json"]) == 0
     found = one_object(capsys.readouterr().out)
     names = {check["name"] for check in found["checks"]}
-    assert {"python", "torch", "cpu", "memory", "threads", "cuda", "nvml", "embedded model", "run store"} <= names
+    assert {
+        "python",
+        "torch",
+        "cpu",
+        "memory",
+        "threads",
+        "kernels",
+        "cuda",
+        "nvml",
+        "embedded model",
+        "quantized models",
+        "run store",
+    } <= names
+    (quantized,) = [check["value"] for check in found["checks"] if check["name"] == "quantized models"]
+    assert re.fullmatch(r"\d+ calibrated in .*quant, [\d,.]+ of at most 4,096 MiB", quantized)
 
 
 def test_claims_are_listed_and_a_formula_is_checked_at_once(capsys: pytest.CaptureFixture[str]) -> None:

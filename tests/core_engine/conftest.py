@@ -106,8 +106,8 @@ def make_llama(directory: Path, **changes: Any) -> Any:
 
 
 def load_fp32(path: Path, **settings: Any) -> LoadedModel:
-    """A model directory or GGUF file as the engine loads it, in fp32 unless told otherwise."""
-    return load_model(EngineConfig.from_settings({"model": str(path), "dtype": "fp32", **settings}))
+    """A model directory or GGUF file as the engine loads it, in fp32 and with torch operators unless told otherwise."""
+    return load_model(EngineConfig.from_settings({"model": str(path), "dtype": "fp32", "kernels": "torch", **settings}))
 
 
 @pytest.fixture(scope="session")

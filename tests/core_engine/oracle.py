@@ -13,6 +13,7 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.executor.batch import build_batch
+from core_engine.kernels.options import StepOptions
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
 from core_engine.plan import Row
@@ -28,6 +29,11 @@ MATRIX: dict[str, tuple[Any, ...]] = {
         "block_size": (1, 16, 64),
         "kv_layout": ("paged", "contiguous"),
         "prefix_cache": ("on", "off"),
+        "kernels": ("torch", "compiled"),
+        "graph": ("auto", "on", "off"),
+        "fused_ops": ("on", "off"),
+        "attention": ("flash", "naive"),
+        "kv_splits": ("auto", "1", "4"),
     }.items()
     if name in VARIABLES
 }
@@ -41,7 +47,7 @@ COMPANIONS: dict[tuple[str, Any], dict[str, Any]] = {
 def pairwise(variables: Mapping[str, Sequence[Any]] = MATRIX) -> list[dict[str, Any]]:
     """A small list of settings in which every possible pair of values of two variables occurs (greedy cover).
 
-    Combinations that the registry's `requires` excludes never occur.
+    Combinations that the registry's `requires` and `excludes` rule out never occur.
     """
     every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*variables.values())]
     cases = [case for case in every if _possible(case)]
@@ -67,11 +73,15 @@ def _pairs(case: Mapping[str, Any]) -> set[tuple[tuple[str, Any], tuple[str, Any
 
 
 def _possible(case: Mapping[str, Any]) -> bool:
-    for name, value in case.items():
-        needed = getattr(VARIABLES.get(name), "requires", {}).get(value, {})
-        if any(case.get(other, wanted) != wanted for other, wanted in needed.items()):
-            return False
-    return True
+    return not any(rules_out(*pair) for pair in itertools.permutations(case.items(), 2))
+
+
+def rules_out(first: tuple[str, Any], second: tuple[str, Any]) -> bool:
+    """Whether the registry says that the first (name, value) can't go with the second."""
+    (name, value), (other, at) = first, second
+    entry = VARIABLES[name]
+    needed = entry.requires.get(str(value), {}).get(other, at)
+    return needed != at or at in entry.ruled_out(value).get(other, ())
 
 
 @dataclass(frozen=True)
@@ -123,7 +133,13 @@ def engine_greedy(loaded: LoadedModel, prompts: list[list[int]], new_tokens: int
 
 @torch.inference_mode()
 def hidden_in_chunks(
-    decoder: Decoder, ids: Sequence[int], chunk: int, block_size: int, *, layers: int | None = None
+    decoder: Decoder,
+    ids: Sequence[int],
+    chunk: int,
+    block_size: int,
+    *,
+    layers: int | None = None,
+    options: StepOptions = StepOptions(),
 ) -> torch.Tensor:
     """Normalised hidden states [tokens, hidden_size] of `ids`, computed `chunk` tokens at a time over scattered blocks.
 
@@ -141,5 +157,5 @@ def hidden_in_chunks(
     for start in range(0, len(ids), chunk):
         row = Row("row", start, tuple(ids[start : start + chunk]), blocks, is_prefill=True)
         batch = build_batch([row], block_size, cache.device, padding_block=count, windows=spec.windows)
-        parts.append(decoder.forward(batch.token_ids, batch.positions, cache, batch.attention))
+        parts.append(decoder.forward(batch.token_ids, batch.positions, cache, batch.attention, options))
     return torch.cat(parts)

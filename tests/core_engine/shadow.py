@@ -15,8 +15,10 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
+from core_engine.kernels.choice import KernelChoice
 from core_engine.plan import Row, StepPlan, StepResult
 from core_engine.sampling_params import SamplingParams
+from core_engine.speculation.proposer import Ask, Proposer
 from ledger.model_spec import ModelSpec
 
 VOCAB = 251
@@ -58,6 +60,9 @@ class ShadowExecutor:
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.slots: list[int | None] = [None] * (num_blocks * block_size)
+        self.open: dict[int, list[int]] = {}  # by slot, of the block that is not full
+        self.open_blocks = False
+        self.num_slots = 0
         self.during: Callable[[StepPlan], None] = lambda _: None
         self.fail = False
         self.truth: Callable[[str], list[int]] = lambda _: []
@@ -65,6 +70,9 @@ class ShadowExecutor:
 
     def kv_pool_bytes(self) -> int:
         return self.num_blocks * self.block_size
+
+    def kv_tail_bytes(self) -> int:
+        return 0
 
     def padding_bytes(self) -> int:
         return 0
@@ -76,10 +84,16 @@ class ShadowExecutor:
         return row.blocks[position // self.block_size] * self.block_size + position % self.block_size
 
     def execute(self, plan: StepPlan) -> StepResult:
-        contents = {row.request_id: chain(self.truth(row.request_id)[: row.end]) for row in plan.rows}
+        slots = [row.slot for row in plan.rows]
+        assert len(set(slots)) == len(slots) and all(0 <= slot < self.num_slots for slot in slots)
+        contents = {
+            row.request_id: chain([*self.truth(row.request_id)[: row.next_position], *row.drafts]) for row in plan.rows
+        }
         written: set[int] = set()
         for row in plan.rows:
-            assert tuple(self.truth(row.request_id)[row.start : row.end]) == row.tokens
+            certain = tuple(self.truth(row.request_id)[row.start : row.next_position])
+            assert (*certain, *row.drafts) == row.tokens and (row.sample or not row.drafts)
+            self._check_open_block(row, contents[row.request_id])
             for position in range(row.start):
                 assert self.slots[self._slot(row, position)] == contents[row.request_id][position], (row, position)
         for row in plan.rows:
@@ -88,22 +102,45 @@ class ShadowExecutor:
                 assert slot not in written, "two rows write to one slot"
                 written.add(slot)
                 self.slots[slot] = contents[row.request_id][position]
+            if row.end % self.block_size:
+                begin = row.end // self.block_size * self.block_size
+                self.open[row.slot] = contents[row.request_id][begin : row.end]
             if self.fail:
                 self.fail = False
                 raise RuntimeError("injected")
         self.num_tokens += plan.num_tokens
+        verified = [self._verify(row, contents[row.request_id]) for row in plan.rows]
         result = StepResult(
-            tuple(self._sample(row, contents[row.request_id][-1]) for row in plan.rows),
+            tuple(token for _, token in verified),
             tuple(tuple(-1.0 for target in row.targets if target >= 0) for row in plan.rows),
+            accepted=tuple(accepted for accepted, _ in verified),
         )
         self.during(plan)
         return result
 
+    def _check_open_block(self, row: Row, content: list[int]) -> None:
+        """What lies before a row in its own block is in its slot, and the row does not leave another block open, nor
+        fill one with drafts."""
+        if self.open_blocks and row.drafts:
+            assert row.end % self.block_size and row.end // self.block_size == row.start // self.block_size, row
+        inside = row.start % self.block_size
+        if not self.open_blocks or not inside:
+            return
+        begin = row.start - inside
+        assert self.open[row.slot][:inside] == content[begin : row.start], row
+        assert row.end <= begin + self.block_size or not row.end % self.block_size, row
+
     @staticmethod
-    def _sample(row: Row, content: int) -> int | None:
+    def _verify(row: Row, contents: list[int]) -> tuple[int, int | None]:
+        """Accepted drafts and the token after them."""
         if row.sampling is None:
-            return None
-        return next_token(content, row.sampling.seed, row.sampling.sample_index)
+            return 0, None
+        seed, sample = row.sampling.seed, row.sampling.sample_index
+        for place, draft in enumerate(row.drafts):
+            token = next_token(contents[row.next_position - 1 + place], seed, sample)
+            if token != draft:
+                return place, token
+        return row.num_drafts, next_token(contents[-1], seed, sample)
 
 
 class NumberTokenizer:
@@ -111,6 +148,7 @@ class NumberTokenizer:
 
     eos_token_ids: tuple[int, ...] = ()
     byte_tokens: ClassVar[dict[int, int]] = {}
+    token_bytes = None
     vocab_size = VOCAB
 
     def encode(self, text: str) -> list[int]:
@@ -120,7 +158,15 @@ class NumberTokenizer:
         return "".join(chr(0x4E00 + token) for token in ids)
 
 
-def shadow_engine(num_blocks: int, **settings: Any) -> Engine:
+def future(ask: Ask) -> list[int]:
+    """A request's tokens so far and as many as were asked for, as they will come."""
+    tokens = list(ask.tokens)
+    for _ in range(ask.k):
+        tokens.append(next_token(chain(tokens)[-1], ask.sampling.seed, ask.sampling.sample_index))
+    return tokens
+
+
+def shadow_engine(num_blocks: int, proposer: Proposer | None = None, **settings: Any) -> Engine:
     """An engine over a ShadowExecutor of `num_blocks` blocks."""
     config = EngineConfig.from_settings(settings)
     loaded = SimpleNamespace(
@@ -128,11 +174,15 @@ def shadow_engine(num_blocks: int, **settings: Any) -> Engine:
         tokenizer=NumberTokenizer(),
         spec=SPEC,
         runtime_bytes=None,
-        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
-        weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 0),
+        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096), formats={}),
+        weights=SimpleNamespace(dtype=torch.float32, device=torch.device("cpu"), num_bytes=lambda: 0),
+        scheme=None,
+        quantizing=None,
+        kernels=KernelChoice("shadow", "no weights"),
     )
     executor = ShadowExecutor(num_blocks, config.block_size)
-    engine = Engine(config, loaded, executor=executor)  # type: ignore[arg-type]
+    engine = Engine(config, loaded, executor=executor, proposer=proposer)  # type: ignore[arg-type]
+    executor.num_slots, executor.open_blocks = config.max_num_seqs, engine.scheduler.open_blocks
     executor.truth = lambda request_id: engine.sessions.of(request_id)[0].request.tokens
     return engine
 

@@ -44,3 +44,12 @@ def test_settings_are_parsed_to_their_types() -> None:
     assert parse_setting("max_num_seqs=4") == ("max_num_seqs", 4)
     assert parse_setting("max_wait_ms=2.5") == ("max_wait_ms", 2.5)
     assert EngineConfig.from_settings({"block_size": "32"}).block_size == 32
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"attention": "naive", "kv_splits": "4"}, {"kernels": "torch", "pin_threads": "auto"}],
+)
+def test_what_would_have_no_effect_is_refused(settings):
+    with pytest.raises(InputError):
+        EngineConfig.from_settings(settings)

@@ -13,7 +13,9 @@ from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.executor.batch import build_batch
 from core_engine.executor.torch_executor import TorchExecutor
+from core_engine.kernels.options import StepOptions
 from core_engine.kernels.reference import write_kv
+from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
 from core_engine.plan import Row
@@ -28,6 +30,7 @@ from tests.core_engine.oracle import (
     hidden_in_chunks,
     pairwise,
     ragged_prompts,
+    rules_out,
 )
 
 NEW_TOKENS = 10
@@ -44,23 +47,31 @@ def family(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 
 @pytest.fixture(scope="module")
+def compiled(family: Family, compiled_kernels: None) -> LoadedModel:
+    """The same weights for the compiled step."""
+    return load_fp32(family[2], kernels="compiled")
+
+
+@pytest.fixture(scope="module")
 def expected(family: Family) -> Reference:
     return greedy_reference(family[0], ragged_prompts(LENGTHS), NEW_TOKENS, CLEAR)
 
 
 @pytest.mark.parametrize("case", pairwise(), ids=lambda case: "-".join(map(str, case.values())))
 def test_greedy_ids_equal_the_reference_for_every_pair_of_settings(
-    family: Family, expected: Reference, case: dict[str, Any]
+    family: Family, expected: Reference, case: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:
     settings = {**engine_settings(case), "max_num_seqs": 4, "kv_memory_mib": 4}
-    assert engine_greedy(family[1], expected.prompts, NEW_TOKENS, **settings) == expected.ids
+    loaded = request.getfixturevalue("compiled") if case["kernels"] == "compiled" else family[1]
+    assert isinstance(loaded.decoder, CompiledDecoder) == (case["kernels"] == "compiled")
+    assert engine_greedy(loaded, expected.prompts, NEW_TOKENS, **settings) == expected.ids
 
 
 def test_the_matrix_holds_every_pair_of_values() -> None:
     found = {pair for case in pairwise() for pair in ((a, b) for a in case.items() for b in case.items())}
     for first, second in ((a, b) for a in MATRIX for b in MATRIX if a != b):
         for pair in (((first, x), (second, y)) for x in MATRIX[first] for y in MATRIX[second]):
-            assert pair in found or {"contiguous", "on"} == {pair[0][1], pair[1][1]}
+            assert pair in found or rules_out(*pair) or rules_out(*reversed(pair))
 
 
 @pytest.mark.parametrize("chunk", [1, 7, BLOCK - 1, BLOCK, BLOCK + 1, 70])
@@ -70,6 +81,19 @@ def test_chunks_of_any_size_give_the_logits_of_one_pass(family: Family, chunk: i
     with torch.inference_mode():
         reference = model(torch.tensor([ids])).logits[0]
         logits = loaded.decoder.logits(hidden_in_chunks(loaded.decoder, ids, chunk, BLOCK))
+    torch.testing.assert_close(logits, reference, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("options", [StepOptions(flash=False), StepOptions(fused_ops=False)], ids=str)
+@pytest.mark.parametrize("chunk", [1, 7, 70])
+def test_naive_attention_and_separate_products_give_the_same_logits(
+    family: Family, chunk: int, options: StepOptions
+) -> None:
+    model, loaded, _ = family
+    ids = ragged_prompts(LENGTHS)[-1]
+    with torch.inference_mode():
+        reference = model(torch.tensor([ids])).logits[0]
+        logits = loaded.decoder.logits(hidden_in_chunks(loaded.decoder, ids, chunk, BLOCK, options=options))
     torch.testing.assert_close(logits, reference, atol=2e-4, rtol=1e-4)
 
 

@@ -33,6 +33,10 @@ SETTINGS = [
     {"kv_memory_mib": 1024, "max_num_seqs": 32, "dtype": "bf16"},
     {"kv_layout": "contiguous", "prefix_cache": "off", "chunked_prefill": "off"},
     {"max_num_batched_tokens": 2048, "max_num_seqs": 32},
+    {"kernels": "torch"},
+    {"kernels": "torch", "attention": "naive", "fused_ops": "off"},
+    {"attention": "naive", "fused_ops": "off", "dtype": "bf16"},
+    {"kv_splits": "8", "max_num_seqs": 32},
 ]
 
 
@@ -58,8 +62,10 @@ def check(memory):
 
 
 @pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="resident memory is read from /proc")
-def test_a_small_models_process_is_within_the_bounds(tiny):
-    check(memory_of(model=str(tiny[0]), kv_memory_mib=32))
+@pytest.mark.parametrize("kernels", ["auto", "torch"])
+@pytest.mark.parametrize("attention", ["flash", "naive"])
+def test_a_small_models_process_is_within_the_bounds(tiny, kernels, attention):
+    check(memory_of(model=str(tiny[0]), kv_memory_mib=32, kernels=kernels, attention=attention))
 
 
 @pytest.mark.slow

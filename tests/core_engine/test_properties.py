@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from core_engine.engine import Engine
 from core_engine.request import State
 from ledger.errors import InputError
-from tests.core_engine.shadow import ShadowExecutor, answer, expected_tokens, shadow_engine
+from tests.core_engine.shadow import VOCAB, ShadowExecutor, answer, expected_tokens, future, shadow_engine
+from tests.core_engine.speculation.proposers import KnowingProposer, every_third
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,8 @@ configs = st.fixed_dictionaries(
         "chunked_prefill": st.sampled_from(["on", "on", "off"]),
         "block_size": st.sampled_from([1, 2, 4, 16]),
         "kv_watermark": st.sampled_from([0.0, 0.01, 0.3]),
+        "kv_dtype": st.sampled_from(["auto", "int8"]),
+        "drafts": st.sampled_from([0, 0, 1, 3, 7]),
         "layout": st.sampled_from([("paged", "on"), ("paged", "on"), ("paged", "off"), ("contiguous", "off")]),
     }
 )
@@ -76,14 +79,18 @@ def check_invariants(engine: Engine) -> None:
 
 def run_trace(shapes: list[Shape], config: dict, spare: int, aborts: set, failures: set) -> Engine:
     layout, prefix = config["layout"]
-    settings = {name: value for name, value in config.items() if name != "layout"}
+    settings = {name: value for name, value in config.items() if name not in ("layout", "drafts")}
+    proposer = None
+    if config["drafts"]:
+        settings["num_draft_tokens"] = config["drafts"]
+        proposer = KnowingProposer(future, every_third, vocab_size=VOCAB)
     size = config["block_size"]
     needed = max(-(-(shape.shared + shape.own + shape.output) // size) for shape in shapes)
     if config["chunked_prefill"] == "off":
         settings["max_num_batched_tokens"] = max(
             settings["max_num_batched_tokens"], *(shape.shared + shape.own for shape in shapes)
         )
-    engine = shadow_engine(needed + spare, **settings, kv_layout=layout, prefix_cache=prefix)
+    engine = shadow_engine(needed + spare, proposer, **settings, kv_layout=layout, prefix_cache=prefix)
     executor = engine.executor
     assert isinstance(executor, ShadowExecutor)
     added: dict[int, str] = {}

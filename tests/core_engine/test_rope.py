@@ -152,7 +152,6 @@ def test_a_scaling_that_can_not_be_computed_is_refused(change: dict[str, Any], w
         ({"num_local_experts": 8}, "num_local_experts"),
         ({"final_logit_softcapping": 30.0}, "final_logit_softcapping"),
         ({"no_rope_layers": [1, 0]}, "no_rope_layers"),
-        ({"quantization_config": {"quant_method": "gptq"}}, "quantization_config"),
         ({"model_type": "mistral", "layer_types": ["sliding_attention"] * 2}, "layer_types"),
         ({"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["linear_attention"] * 2}, "layer_types"),
         ({"num_key_value_heads": 3}, "num_key_value_heads"),

@@ -80,7 +80,7 @@ def test_a_rows_result_does_not_depend_on_its_batch_mates(seed: int) -> None:
         together = sample_step(mates, logits[torch.tensor(wanted)], places)
         assert together.tokens == tuple(alone[i].tokens[0] for i in order)
         if together.logprobs:
-            assert together.logprobs == tuple(alone[i].logprobs[0] if alone[i].logprobs else None for i in order)
+            assert together.logprobs == tuple(alone[i].logprobs[0] if alone[i].logprobs else () for i in order)
 
 
 def test_the_position_is_the_index_of_the_token_in_its_sequence() -> None:
@@ -105,19 +105,19 @@ def test_logprobs_are_of_the_models_own_distribution(params: dict[str, Any], cou
     result = sample_step([row_of("a", 3, 1, sampling)], logits, [0])
     expected = torch.log_softmax(logits[0].double(), -1)
     assert result.tokens == (7,)
-    assert result.logprobs[0] is not None
-    assert result.logprobs[0].chosen == pytest.approx(float(expected[7]), abs=1e-12)
+    assert len(result.logprobs[0]) == 1
+    assert result.logprobs[0][0].chosen == pytest.approx(float(expected[7]), abs=1e-12)
     order = expected.argsort(descending=True)[:count].tolist()
-    assert [token for token, _ in result.logprobs[0].top] == order
-    assert [value for _, value in result.logprobs[0].top] == pytest.approx(expected[order].tolist(), abs=1e-12)
+    assert [token for token, _ in result.logprobs[0][0].top] == order
+    assert [value for _, value in result.logprobs[0][0].top] == pytest.approx(expected[order].tolist(), abs=1e-12)
 
 
 def test_equal_logprobs_are_listed_by_lowest_id() -> None:
     logits = torch.zeros(1, VOCAB)
     logits[0, 50] = 1
     result = sample_step([row_of("a", 3, 1, sampling_of(0, logprobs=3))], logits, [0])
-    assert result.logprobs[0] is not None
-    assert [token for token, _ in result.logprobs[0].top] == [50, 0, 1]
+    assert len(result.logprobs[0]) == 1
+    assert [token for token, _ in result.logprobs[0][0].top] == [50, 0, 1]
 
 
 def test_scores_of_a_long_text_equal_those_in_one_piece() -> None:

@@ -15,10 +15,13 @@ from core_engine.engine import Engine
 from core_engine.model.loader import LoadedModel
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.sampling_params import SamplingParams
-from core_engine.text import LONGEST_HELD_RUN, WINDOW, Detokenizer, StopMatcher, TextStream
+from core_engine.sessions import detokenizer
+from core_engine.text import LONGEST_HELD_RUN, WINDOW, StopMatcher, TextStream, WindowDetokenizer
 from tests.core_engine import tokenizers_made
 
-KINDS = ("byte_level", "byte_fallback", "metaspace", "word_pieces")
+# Byte-level twice: by the tokens' bytes, and as if only its decode were known.
+BYTE_LEVEL = ("byte_level", "byte_level_window")
+KINDS = (*BYTE_LEVEL, "byte_fallback", "metaspace", "word_pieces")
 TEXTS = [
     "plain words",
     "  two spaces  in front ",
@@ -35,16 +38,20 @@ TEXTS = [
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Tokenizer]:
     directory = tmp_path_factory.mktemp("tokenizers")
-    return {
-        kind: Tokenizer(tokenizers_made.save(getattr(tokenizers_made, kind)(), directory / kind), ()) for kind in KINDS
-    }
+    made = {kind: Tokenizer(tokenizers_made.save(_build(kind), directory / kind), ()) for kind in KINDS}
+    made["byte_level_window"].token_bytes = None
+    return made
+
+
+def _build(kind: str) -> Any:
+    return getattr(tokenizers_made, kind.removesuffix("_window"))()
 
 
 def streamed(
     tokenizer: Tokenizer, ids: Sequence[int], stop: tuple[str, ...] = (), **options: Any
 ) -> tuple[list[str], int]:
     """The deltas, and how many tokens were taken before a stop text or the end."""
-    stream = TextStream(tokenizer.decode, stop, byte_tokens=tokenizer.byte_tokens, **options)
+    stream = TextStream(detokenizer(tokenizer), stop, **options)
     deltas = []
     for place, token in enumerate(ids):
         stream.push(token)
@@ -55,7 +62,7 @@ def streamed(
     return deltas, len(deltas)
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback", "metaspace"])
+@pytest.mark.parametrize("kind", [*BYTE_LEVEL, "byte_fallback", "metaspace"])
 @pytest.mark.parametrize("text", TEXTS)
 def test_joined_deltas_equal_decode_of_all_ids(made: dict[str, Tokenizer], kind: str, text: str) -> None:
     tokenizer = made[kind]
@@ -67,7 +74,7 @@ def test_joined_deltas_equal_decode_of_all_ids(made: dict[str, Tokenizer], kind:
 
 
 @settings(max_examples=150, deadline=None)
-@given(st.text(max_size=60), st.sampled_from(["byte_level", "byte_fallback", "metaspace"]))
+@given(st.text(max_size=60), st.sampled_from([*BYTE_LEVEL, "byte_fallback", "metaspace"]))
 def test_joined_deltas_of_any_text_equal_decode_of_all_ids(made: dict[str, Tokenizer], text: str, kind: str) -> None:
     ids = made[kind].encode(text)
     assert "".join(streamed(made[kind], ids)[0]) == made[kind].decode(ids)
@@ -96,7 +103,7 @@ def test_joined_deltas_of_any_tokens_equal_decode_of_all_ids(
 def test_what_was_sent_is_always_the_beginning_of_the_text_so_far(made: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = made[kind]
     ids = tokenizer.encode("a word. ab é 你好🙂 b a ab " * 3)
-    stream = TextStream(tokenizer.decode, (), byte_tokens=tokenizer.byte_tokens)
+    stream = TextStream(detokenizer(tokenizer), ())
     sent = ""
     for count, token in enumerate(ids, 1):
         stream.push(token)
@@ -108,20 +115,23 @@ def test_what_was_sent_is_always_the_beginning_of_the_text_so_far(made: dict[str
 
 
 def test_an_unfinished_character_at_the_end_is_shown_as_decode_shows_it(made: dict[str, Tokenizer]) -> None:
-    for kind in ("byte_level", "byte_fallback"):
+    for kind in (*BYTE_LEVEL, "byte_fallback"):
         for cut in (1, 2, 3):
             ids = made[kind].encode("ab🙂🙂")[:-cut]
             assert "".join(streamed(made[kind], ids)[0]) == made[kind].decode(ids)
 
 
-def test_a_real_replacement_character_does_not_stall_the_stream(made: dict[str, Tokenizer]) -> None:
-    tokenizer = made["byte_level"]
+@pytest.mark.parametrize(("kind", "deltas"), [("byte_level", ["�", "y", "z"]), ("byte_level_window", ["", "�y", "z"])])
+def test_a_real_replacement_character_does_not_stall_the_stream(
+    made: dict[str, Tokenizer], kind: str, deltas: list[str]
+) -> None:
+    tokenizer = made[kind]
     ids = tokenizer.encode("�" * 50)
-    deltas, _ = streamed(tokenizer, ids)
-    waiting = [3 + 3 * i - len("".join(deltas[: 3 * (i + 1)])) * 3 for i in range(49)]
+    given_out, _ = streamed(tokenizer, ids)
+    waiting = [3 + 3 * i - len("".join(given_out[: 3 * (i + 1)])) * 3 for i in range(49)]
     assert all(tokens <= 3 for tokens in waiting)
     ids = tokenizer.encode("x�yz")
-    assert streamed(tokenizer, ids)[0][-2:] == ["�y", "z"]
+    assert streamed(tokenizer, ids)[0][-3:] == deltas
 
 
 def test_a_long_run_of_byte_tokens_flows_and_a_short_one_waits_for_its_end(made: dict[str, Tokenizer]) -> None:
@@ -149,7 +159,7 @@ def test_a_special_token_inside_the_text_leaves_spaces_and_characters_whole(made
         assert "".join(streamed(tokenizer, ids)[0]) == tokenizer.decode(ids)
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@pytest.mark.parametrize("kind", ["byte_level_window", "byte_fallback"])
 def test_the_work_of_a_token_does_not_grow_with_the_text(made: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = made[kind]
     decoded = [0]
@@ -159,17 +169,17 @@ def test_the_work_of_a_token_does_not_grow_with_the_text(made: dict[str, Tokeniz
         return tokenizer.decode(ids)
 
     crossing = tokenizer.encode("a b 你好🙂" * 300) + [tokenizer.encode("🙂")[-1], 2] * 500
-    detokenizer = Detokenizer(counting, tokenizer.byte_tokens)
+    window = WindowDetokenizer(counting, tokenizer.byte_tokens)
     for token in crossing:
         before = decoded[0]
-        detokenizer.push(token)
+        window.push(token)
         assert decoded[0] - before <= 2 * WINDOW + LONGEST_HELD_RUN
 
 
 # -- stop texts ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", ["byte_level", "byte_fallback"])
+@pytest.mark.parametrize("kind", [*BYTE_LEVEL, "byte_fallback"])
 def test_a_stop_text_that_spans_tokens_is_never_sent(made: dict[str, Tokenizer], kind: str) -> None:
     tokenizer = made[kind]
     deltas, count = streamed(tokenizer, tokenizer.encode("go STO on STOP after"), ("STOP",))
@@ -194,7 +204,7 @@ def test_only_the_beginning_of_a_possible_stop_is_held_back(made: dict[str, Toke
     ],
 )
 def test_of_several_stops_the_first_complete_one_wins(pieces: list[str], stop: tuple[str, ...], text: str) -> None:
-    stream = TextStream(lambda ids: "".join(pieces[i] for i in ids), stop)
+    stream = TextStream(WindowDetokenizer(lambda ids: "".join(pieces[i] for i in ids)), stop)
     for token in range(len(pieces)):
         stream.push(token)
         stream.take(final=stream.stopped)
@@ -214,7 +224,7 @@ def free_of_each_other(stops: list[str]) -> bool:
     st.lists(st.text(alphabet="ab é你🙂\n", min_size=1, max_size=5), max_size=3, unique=True).filter(
         free_of_each_other
     ),
-    st.sampled_from(["byte_level", "byte_fallback"]),
+    st.sampled_from([*BYTE_LEVEL, "byte_fallback"]),
 )
 def test_the_text_is_decode_of_all_cut_at_the_first_stop(
     made: dict[str, Tokenizer], text: str, stops: list[str], kind: str
@@ -241,7 +251,7 @@ def test_stops_inside_each_other_follow_the_tokens(pieces: list[str], stops: lis
         if found:
             expected = expected[: min(found)]
             break
-    stream = TextStream(lambda ids: "".join(pieces[i] for i in ids), tuple(stops))
+    stream = TextStream(WindowDetokenizer(lambda ids: "".join(pieces[i] for i in ids)), tuple(stops))
     sent = ""
     for token in range(len(pieces)):
         stream.push(token)
@@ -268,7 +278,7 @@ def test_a_matcher_holds_back_the_longest_end_that_begins_the_stop(stop: str, te
 )
 def test_a_stop_within_min_tokens_stays_in_the_text(min_tokens: int, text: str) -> None:
     pieces = ["x", "x", ".", "x", "x", ".", "y", "y"]
-    stream = TextStream(lambda ids: "".join(pieces[i] for i in ids), ("xx",), min_tokens=min_tokens)
+    stream = TextStream(WindowDetokenizer(lambda ids: "".join(pieces[i] for i in ids)), ("xx",), min_tokens=min_tokens)
     sent = ""
     for token in range(len(pieces)):
         stream.push(token)
@@ -279,7 +289,7 @@ def test_a_stop_within_min_tokens_stays_in_the_text(min_tokens: int, text: str) 
 
 
 def test_a_stop_begun_within_min_tokens_and_complete_after_ends_the_text() -> None:
-    stream = TextStream(lambda ids: "".join("aSTOPz"[i] for i in ids), ("STOP",), min_tokens=3)
+    stream = TextStream(WindowDetokenizer(lambda ids: "".join("aSTOPz"[i] for i in ids)), ("STOP",), min_tokens=3)
     for token in range(5):
         stream.push(token)
         stream.take(final=stream.stopped)

@@ -11,7 +11,10 @@ SPECIAL = {"<unk>": 0, "<s>": 1, "</s>": 2}
 
 
 def byte_level() -> Tokenizer:
-    """256 bytes, merges that cross characters (a token may end one and begin the next), and a special token."""
+    """256 bytes, merges that cross characters (a token may end one and begin the next), a special token and added ones.
+
+    Of the added ones the decoder takes the last alone for spelled bytes: it has no space and no character beyond them.
+    """
     chars = pre_tokenizers.ByteLevel.alphabet()
     vocab = {char: i for i, char in enumerate(sorted(chars))}
     pairs = [b"ab", "你".encode()[:2], "你".encode()[2:] + "好".encode()[:1], "🙂".encode()[:2]]
@@ -24,6 +27,7 @@ def byte_level() -> Tokenizer:
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens([AddedToken("<|end|>", special=True, normalized=False)])
+    tokenizer.add_tokens([AddedToken(name, normalized=False) for name in ("<two words>", "<é好>", "<é>")])
     return tokenizer
 
 

@@ -14,7 +14,8 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.plan import StepPlan, StepResult
+from core_engine.kernels.choice import KernelChoice
+from core_engine.plan import Row, StepPlan, StepResult
 from ledger.model_spec import ModelSpec
 
 NS = 1_000_000_000
@@ -44,6 +45,7 @@ class ByteTokenizer:
 
     eos_token_ids: tuple[int, ...] = ()
     byte_tokens: ClassVar[dict[int, int]] = {}
+    token_bytes = None
     vocab_size = 256
 
     def encode(self, text: str) -> list[int]:
@@ -79,16 +81,35 @@ class FakeExecutor:
     def padding_bytes(self) -> int:
         return 0
 
+    def kv_tail_bytes(self) -> int:
+        return 0
+
     def activation_peak_bytes(self) -> int:
         return 1000
 
     def execute(self, plan: StepPlan) -> StepResult:
         tokens = sum(row.count for row in plan.rows)
         self._clock.sleep((self._base_s + self._token_s * tokens) * self._noise())
+        accepted = tuple(map(_accepted, plan.rows))
         return StepResult(
-            tokens=tuple(65 + row.end % 26 if row.sample else None for row in plan.rows),
+            tokens=tuple(
+                _token(row.next_position + count) if row.sample else None
+                for row, count in zip(plan.rows, accepted, strict=True)
+            ),
             scores=tuple(tuple(self._logprob for target in row.targets if target >= 0) for row in plan.rows),
+            accepted=accepted,
         )
+
+
+def _token(position: int) -> int:
+    """The token that the fake model has at a position, whatever came before."""
+    return 65 + position % 26
+
+
+def _accepted(row: Row) -> int:
+    """Drafts of a row that come before the first wrong one."""
+    right = [draft == _token(row.next_position + place) for place, draft in enumerate(row.drafts)]
+    return [*right, False].index(False)
 
 
 def fake_loaded() -> Any:
@@ -98,8 +119,11 @@ def fake_loaded() -> Any:
         tokenizer=ByteTokenizer(),
         spec=SPEC,
         runtime_bytes=None,
-        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096)),
-        weights=SimpleNamespace(embedding=torch.zeros(1), num_bytes=lambda: 4),
+        decoder=SimpleNamespace(spec=SimpleNamespace(max_position=4096), formats={}),
+        weights=SimpleNamespace(dtype=torch.float32, device=torch.device("cpu"), num_bytes=lambda: 4),
+        scheme=None,
+        quantizing=None,
+        kernels=KernelChoice("fake", "no weights"),
     )
 
 
@@ -120,7 +144,7 @@ class FakeRig:
         self._noise = noise
         self._speed = speed
 
-    def engine(self, config: EngineConfig) -> Engine:
+    def engine(self, config: EngineConfig, proposer: Any = None) -> Engine:
         self.made.append(config)
         # A run's own level and a step's own jitter, as a real machine has both.
         level = self._random.lognormvariate(0, self._noise)
@@ -130,7 +154,7 @@ class FakeRig:
             noise=lambda: level * self._random.lognormvariate(0, self._noise / 4),
             **self._speed(config),
         )
-        return Engine(config, fake_loaded(), clock=self.clock, executor=executor)
+        return Engine(config, fake_loaded(), clock=self.clock, executor=executor, proposer=proposer)
 
     def tokenizer(self, config: EngineConfig) -> ByteTokenizer:
         return ByteTokenizer()

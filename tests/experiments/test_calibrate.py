@@ -95,7 +95,7 @@ def test_an_interrupted_calibration_leaves_the_stored_one(monkeypatch: pytest.Mo
     def interrupt(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(calibrate, "_read", interrupt)
+    monkeypatch.setattr(calibrate, "read_rate", interrupt)
     assert run(["calibrate", "--threads", "1"]) == CANCELLED
     assert calibrate.stored() == result()
 

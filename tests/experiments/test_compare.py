@@ -9,7 +9,9 @@ import pytest
 
 from core_engine.config import EngineConfig
 from experiments import loadgen
+from experiments.cli.tables import print_comparison
 from experiments.compare import CompareSpec, ComparisonCancelled, parse_vary, run_comparison
+from experiments.quality.agreement import quality_missing
 from experiments.spec import BenchSpec
 from experiments.statistics import AUTO_LOOKS
 from experiments.store import Store
@@ -82,6 +84,24 @@ def test_what_the_variable_derives_is_listed_when_it_differs(clock: VirtualClock
         "num_kv_blocks": [1024, 512]
     }
     assert compare(clock, variable="block_size", values=[16, 16], repeats=1, num_requests=2)["derived"] == {}
+
+
+def test_a_comparison_without_quality_gives_the_reason_and_the_table_says_so(
+    clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("experiments.compare.mean_logprobs", lambda engine, texts, on_each: [None] * len(texts))
+    result = compare(clock, variable="dtype", values=["fp32", "bf16"], repeats=2, num_requests=2)
+    assert result["quality"]["measured"] is False
+    assert quality_missing(result) == result["quality"]["reason"] == "no answer of the baseline could be scored"
+    print_comparison(result)
+    assert "quality not measured: no answer of the baseline could be scored" in capsys.readouterr().out
+    assert quality_missing({**result, "variable": "threads"}) is None
+    assert quality_missing({"variable": "dtype", "quality": None}) == "it was skipped"
+
+
+def test_measured_quality_needs_no_warning(clock: VirtualClock) -> None:
+    result = compare(clock, variable="dtype", values=["fp32", "bf16"], repeats=2, num_requests=2)
+    assert result["quality"]["measured"] is True and quality_missing(result) is None
 
 
 def test_a_less_likely_text_is_worse_quality(clock: VirtualClock) -> None:

@@ -8,6 +8,7 @@ import pytest
 from records import MS, record, request, step
 
 from experiments.metrics import PARTS, compute_metrics, parse_slo, waterfall
+from experiments.metrics.host import host_work
 from experiments.metrics.latency import itl_gaps, tpot_s, ttft_s
 from ledger.errors import InputError
 
@@ -321,3 +322,16 @@ def test_breakdown_is_the_mean_over_successful_requests_and_leaves_out_what_it_c
     assert parts["prefill_s"] == pytest.approx(0.008)
     assert parts["decode_s"] == 0
     assert waterfall(record(steps=STEPS), without_steps) is None
+
+
+def test_host_work_is_the_step_without_the_model_and_only_of_steps_that_tell():
+    told = [{**step(i, 100 * i, 100 * i + 2, 100 * i + 50, 100 * i + 60), "model_s": 0.045} for i in range(3)]
+    silent = [step(3, 300, 301, 380, 390), {**step(4, 400, 401, 480, 490), "model_s": None}]
+    found = host_work(record(request([(50, 1)]), steps=[*told, *silent]))
+    assert found["host_s"]["n"] == 3 and found["host_s"]["p50"] == pytest.approx(0.015)
+    assert found["share"]["p50"] == pytest.approx(15 / 60)
+
+
+def test_host_work_of_a_run_without_model_times_is_unknown_and_not_zero():
+    found = host_work(record(request([(50, 1)]), steps=[step(0, 0, 2, 50, 60)]))
+    assert found["host_s"] == found["share"] == {"mean": None, "p50": None, "p95": None, "p99": None, "n": 0}

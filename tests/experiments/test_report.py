@@ -202,6 +202,16 @@ def test_headline(verdicts, key):
     assert headline({"curves": [{"verdict": verdict} for verdict in verdicts]})[0] == key
 
 
+@pytest.mark.parametrize(("lang", "words"), [("en", "Quality not measured"), ("zh", "未测量质量")])
+def test_a_comparison_that_can_change_outputs_and_has_no_quality_says_so_in_red(lang, words):
+    missing = {"same_token_ids_share": None, "mean_logprob": {"baseline": None, "candidate": None}, "reason": "why <x>"}
+    page = comparison_html(_run({**_result(), "variable": "dtype", "quality": missing}), [], lang)
+    assert f'<p class="missing">{words}' in page and "why &lt;x&gt;" in page
+    measured = {**missing, "mean_logprob": {"baseline": -1.0, "candidate": -1.1}, "reason": None}
+    assert words not in comparison_html(_run({**_result(), "variable": "dtype", "quality": measured}), [], lang)
+    assert words not in comparison_html(_run({**_result(), "quality": missing}), [], lang)  # batching can't change any
+
+
 def test_numbers_are_written_plainly():
     assert [signed_percent(x) for x in (107.4, -0.3, 0.01, -52, 1234.5, None)] == [
         "+107 %",

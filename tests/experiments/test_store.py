@@ -197,3 +197,24 @@ def test_the_place_follows_the_environment(monkeypatch, tmp_path):
     assert Store().path == tmp_path / "home" / "runs.sqlite3"
     monkeypatch.delenv("TRILEMMA_HOME")
     assert data_home().name == "trilemma"
+
+
+def test_scores_are_kept_for_any_run_and_the_oldest_go(tmp_path, monkeypatch):
+    store = Store(tmp_path / "runs.sqlite3")
+    store.keep_scores({"a": [-1.5, -2.25], "b": {"kl": [0.0]}})
+    assert Store(store.path).scores(["b", "c", "a"]) == {"b": {"kl": [0.0]}, "a": [-1.5, -2.25]}
+    monkeypatch.setattr("experiments.store.store.MOST_SCORES", 2)
+    store.keep_scores({"a": [-3.0]})
+    store.keep_scores({"d": [0.0]})
+    assert store.scores(["a", "b", "d"]) == {"a": [-3.0], "d": [0.0]}
+
+
+def test_a_store_of_the_first_schema_gets_what_is_new(tmp_path):
+    store = Store(tmp_path / "runs.sqlite3")
+    run_id = store.create_run("bench", {})
+    with sqlite3.connect(store.path) as db:
+        db.execute("DROP TABLE scores")
+        db.execute("PRAGMA user_version = 1")
+    again = Store(store.path)
+    again.keep_scores({"a": 1})
+    assert again.scores(["a"]) == {"a": 1} and again.get_run(run_id).id == run_id

@@ -211,3 +211,12 @@ def test_every_workload_has_a_name_a_description_and_can_be_built():
         assert spec.name == name
         assert spec.description.endswith(".")
         assert len(build(name, seed=0, tokenizer=ByteTokenizer(), num_requests=2).requests) == 2
+
+
+@pytest.mark.parametrize(("name", "asked"), [("copy", "Repeat the following text"), ("code", "Rename the function")])
+def test_a_text_to_be_given_back_is_longer_than_the_answer(name, asked):
+    workload = build(name, seed=3, tokenizer=ByteTokenizer())
+    texts = [ByteTokenizer().decode(request.prompt_token_ids) for request in workload.requests]
+    assert all(text.startswith(f"<user>{asked}") for text in texts) and len(set(texts)) == len(texts)
+    for request, text in zip(workload.requests, texts, strict=True):
+        assert len(text.partition("\n\n")[2].encode()) >= request.output_tokens

@@ -8,6 +8,9 @@ torch = pytest.importorskip("torch")
 
 from core_engine.executor.activation_meter import ActivationMeter  # noqa: E402
 from core_engine.executor.torch_executor import TorchExecutor  # noqa: E402
+from core_engine.kernels.choice import compiled_here  # noqa: E402
+from core_engine.kernels.options import StepOptions  # noqa: E402
+from core_engine.model.compiled import CompiledDecoder  # noqa: E402
 from core_engine.model.decoder import Decoder, assemble  # noqa: E402
 from core_engine.model.spec import DecoderSpec  # noqa: E402
 from core_engine.plan import Row, StepPlan  # noqa: E402
@@ -15,6 +18,7 @@ from ledger.activations import activation_peak_bytes  # noqa: E402
 from ledger.kv_cache import kv_bytes_per_token_all_layers  # noqa: E402
 from ledger.memory import predict_ledger  # noqa: E402
 from ledger.model_spec import ModelSpec, load_model_spec  # noqa: E402
+from ledger.step_kernels import StepKernels  # noqa: E402
 from ledger.weights import parameter_shapes, weight_bytes  # noqa: E402
 
 MIB = 2**20
@@ -93,6 +97,69 @@ def test_weights_and_pool_to_the_byte_and_peak_within_a_tenth(settings, pool_mib
     assert predicted.account("kv_pool").bytes == executor.kv_pool_bytes()
     measured = executor.measure_activations(max_seqs, max_tokens)
     assert measured == pytest.approx(predicted.account("activation_peak").bytes, rel=0.1)
+
+
+OPTIONS = [
+    StepOptions(),
+    StepOptions(fused_ops=False),
+    StepOptions(flash=False),
+    StepOptions(fused_ops=False, flash=False),
+    StepOptions(kv_splits=4),
+]
+
+
+@pytest.fixture(scope="module", params=["torch", "compiled"])
+def kernels(request):
+    """(make a decoder of these kernels from torch's, columns of a panel)."""
+    if request.param == "torch":
+        return lambda decoder: decoder, 0
+    found = compiled_here()
+    if found.vector_bits is None:
+        pytest.skip(found.kernels_reason)
+    return lambda decoder: CompiledDecoder(decoder.spec, decoder.weights), 2 * found.vector_bits // 32
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(
+    ("settings", "pool_mib", "max_tokens", "max_seqs"),
+    [
+        (config(attention_bias=True, mlp_bias=True, intermediate_size=500, vocab_size=1003), 4, 512, 4),
+        (config(num_attention_heads=12, num_key_value_heads=3, head_dim=16, tie_word_embeddings=False), 2, 70, 3),
+        (config(hidden_size=256, vocab_size=50_000, num_attention_heads=16), 2, 16, 16),
+        (config(max_position_embeddings=200), 4, 64, 8),
+    ],
+)
+@pytest.mark.parametrize("options", OPTIONS, ids=str)
+def test_every_way_to_compute_a_step_has_its_own_peak_and_its_weights_to_the_byte(
+    settings, pool_mib, max_tokens, max_seqs, dtype, options, kernels
+):
+    make, panel_columns = kernels
+    spec, decoder = ModelSpec.from_config(settings), make(decoder_of(settings, dtype))
+    executor = TorchExecutor(decoder, block_size=16, kv_memory_bytes=pool_mib * MIB, options=options)
+    predicted = predict_ledger(
+        spec,
+        dtype_bytes=dtype.itemsize,
+        kv_pool_bytes=pool_mib * MIB,
+        max_num_batched_tokens=max_tokens,
+        max_num_seqs=max_seqs,
+        kernels=StepKernels(
+            panel_columns, torch.get_num_threads(), options.fused_ops, options.flash, options.kv_splits
+        ),
+    )
+    assert predicted.account("weights").bytes == decoder.weights.num_bytes()
+    measured = executor.measure_activations(max_seqs, max_tokens)
+    assert measured == pytest.approx(predicted.account("activation_peak").bytes, rel=0.1)
+
+
+def test_naive_attention_needs_more_memory_and_a_former_executors_workspace_is_not_counted(kernels):
+    decoder = kernels[0](decoder_of(config(), torch.float32))
+    peaks = [
+        TorchExecutor(
+            decoder, block_size=16, kv_memory_bytes=4 * MIB, options=StepOptions(flash=flash)
+        ).measure_activations(4, 256)
+        for flash in (True, False, True)
+    ]
+    assert peaks[0] == peaks[2] and peaks[1] > 2 * peaks[0]
 
 
 # Shapes of fault 48's grid: (batched tokens, sequences). The last one's peak is its logits, one row a sequence.

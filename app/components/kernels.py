@@ -1,0 +1,48 @@
+"""What computes the steps on this machine, and what stands in for CUDA Graph here, in words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import streamlit as st
+
+from app.components.section import escape
+from app.state import t, translated
+from core_engine.config import EngineConfig
+from core_engine.variables import VARIABLES, Value
+
+
+@st.cache_resource(show_spinner=False, ttl=60)
+def _expected() -> Mapping[str, Any]:
+    from core_engine.kernels.choice import expected_here  # loads torch; the navigation need not wait
+
+    return vars(expected_here())
+
+
+def kernels_line(found: Mapping[str, Any] | None = None) -> str:
+    """Which kernels and why: of an environment or arm that says so, else of this machine with kernels=auto."""
+    found = found or _expected()
+    if found["kernels"] != "compiled":
+        return t("kernels.torch", reason=escape(translated(found["kernels_reason"])))
+    if found["vector_bits"] is None:
+        return t("kernels.to_build")
+    return t("kernels.compiled", instructions=found["instructions"], bits=found["vector_bits"])
+
+
+def stand_in(settings: Mapping[str, Value]) -> str:
+    """What does on this machine what CUDA Graph does on a GPU, under these settings of the two arms."""
+    from core_engine.environment import cuda_is_here
+
+    chosen = EngineConfig().settings() | dict(settings)
+    on_cpu = chosen["device"] == "cpu" or (chosen["device"] == "auto" and not cuda_is_here())
+    compiled = chosen["kernels"] != "torch" and _expected()["kernels"] == "compiled"
+    return t("kernels.stand_in") if on_cpu and compiled else t("kernels.no_stand_in")
+
+
+def ran_with(result: Mapping[str, Any], names: tuple[str, str]) -> None:
+    """Which kernels each arm really ran with, for a variable of that group; older runs do not say."""
+    found = [arm.get("kernels") or {} for arm in result["arms"]]
+    if VARIABLES[result["variable"]].group == "kernels" and all(arm.get("kernels") for arm in found):
+        lines = (f"{name}: {kernels_line(arm)}" for name, arm in zip(names, found, strict=True))
+        st.caption("  \n".join(lines))

@@ -1,0 +1,92 @@
+"""What pages of a stored job share: choosing the run that is shown, and doing something with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import streamlit as st
+
+from app.components.section import escape
+from app.state import set_address, store, t, translated
+from experiments import jobs
+from experiments.store import Run
+from ledger.errors import CannotRunError, InputError
+
+LISTED = 50
+
+
+def shown_run(page: str, kind: str, caption: str, what: Callable[[Run], str]) -> Run | None:
+    """The run of the address, else the one that runs, else the newest of its kind; with the box to choose another.
+
+    what: a run's own words in that box, after its state and time.
+    """
+    asked = st.query_params.get("run")
+    runs = store().list_runs(kind=kind, limit=LISTED)
+    if asked and asked not in [run.id for run in runs]:
+        try:
+            found = store().get_run(asked)
+            runs = [found, *runs] if found.kind == kind else runs
+        except InputError:
+            st.warning(t("page.unknown_run", id=escape(asked)))
+    if not runs:
+        set_address(run=None)
+        return None
+    ids = [run.id for run in runs]
+    running = next((run.id for run in runs if run.state in jobs.ACTIVE), ids[0])
+    first = asked if asked in ids else running
+    labels = {run.id: _label(run, what(run)) for run in runs}
+    chosen = st.selectbox(
+        caption, ids, index=ids.index(first), format_func=labels.__getitem__, key=f"{page}-run-{first}"
+    )
+    set_address(run=chosen)
+    try:
+        return jobs.status(chosen, store())
+    except InputError:  # deleted in between
+        return None
+
+
+def _label(run: Run, what: str) -> str:
+    time = run.created_at[:16].replace("T", " ")
+    return f"{t(f'runs.state_{run.state}')} · {time} UTC · {what} · {run.id}"
+
+
+def must_predict(run: Run) -> bool:
+    """Whether the reader has neither said what they expect nor skipped it."""
+    return run.spec.get("predictions") is None and (run.state in jobs.ACTIVE or run.result is not None)
+
+
+def tell(page: str, action: Callable[[], None]) -> None:
+    """Do it; what was wrong with it is one line on the next draw (see `told`)."""
+    try:
+        action()
+    except (InputError, CannotRunError) as error:
+        st.session_state[f"{page}-error"] = str(error)
+
+
+def told(page: str) -> None:
+    """The line of the last action that went wrong."""
+    error = st.session_state.pop(f"{page}-error", None)
+    if error:
+        st.error(t("failed.input_error", error=escape(translated(error))))
+
+
+def start(page: str, kind: str, spec: Callable[[], dict[str, Any]]) -> None:
+    """Start a job and show it."""
+    tell(page, lambda: set_address(run=jobs.start(kind, spec(), store())))
+
+
+def cancel(page: str, run: Run | None) -> None:
+    """Ask a run, if there is one, to stop; what it has finished is kept."""
+    if run is not None:
+        tell(page, lambda: jobs.cancel(run.id, store()))
+
+
+def resume(page: str, run: Run) -> None:
+    """Start a stopped run again."""
+    tell(page, lambda: jobs.resume(run.id, store()))
+
+
+def resume_button(page: str, run: Run, label: str) -> None:
+    """A button that starts a stopped run again."""
+    st.button(label, icon=":material/resume:", on_click=lambda: resume(page, run), key="resume")

@@ -1,0 +1,114 @@
+"""Which kernels compute a model's steps and why: asked once when it is loaded, told by environment, page, command line.
+
+Owns the rule between `kernels`, the device, the number format and what compiled code can do here. Knows no weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+
+from core_engine.config import EngineConfig
+from core_engine.environment import cpu_flags
+from core_engine.kernels.cpu.native import compiler, library, library_path
+from ledger.errors import CannotRunError
+
+AUTO, COMPILED, TORCH = "auto", "compiled", "torch"
+COMPILED_DTYPES = (torch.float32, torch.bfloat16)
+FLOAT_BITS = 32
+
+
+@dataclass(frozen=True)
+class KernelChoice:
+    """kernels: "compiled" or "torch"; kernels_reason: why these.
+
+    vector_bits and instructions: what compiled code was built for, None with torch or before it is built. bf16_pairs:
+    whether it multiplies pairs of bf16, rounding activations to bf16 as well.
+    """
+
+    kernels: str
+    kernels_reason: str
+    vector_bits: int | None = None
+    instructions: str | None = None
+    bf16_pairs: bool = False
+
+    def refuse_what_needs_compiled(self, config: EngineConfig) -> None:
+        """CannotRunError naming every setting that only compiled kernels have, when these are torch's."""
+        if self.kernels == COMPILED:
+            return
+        asked = {
+            f"kernels={config.kernels}": config.kernels == COMPILED,
+            f"graph={config.graph}": config.graph == "on",
+            f"kv_splits={config.kv_splits}": config.kv_splits != "auto",
+        }
+        needing = [setting for setting, needs in asked.items() if needs]
+        if needing:
+            raise CannotRunError(f"{', '.join(needing)}: compiled kernels can't run here: {self.kernels_reason}")
+
+
+def choose_kernels(
+    config: EngineConfig,
+    device: torch.device,
+    dtype: torch.dtype,
+    head_dim: int,
+    report: Callable[[str], None] = lambda _: None,
+) -> KernelChoice:
+    """Compiled code where `kernels` allows it and it can run here, else torch's operators. Builds the library.
+
+    `report` gets a line before a build, and one when auto comes to torch on a CPU. CannotRunError when a setting needs
+    compiled code and it can't run, with the reason.
+    """
+    if config.kernels == TORCH:
+        choice = KernelChoice(TORCH, "kernels=torch")
+    elif device.type != "cpu":
+        choice = KernelChoice(TORCH, f"compiled kernels are for a CPU, not for {device.type}")
+    else:
+        choice = _compiled_for(dtype, head_dim, report)
+    choice.refuse_what_needs_compiled(config)
+    if config.kernels == AUTO and device.type == "cpu" and choice.kernels == TORCH:
+        report(f"Kernels: torch's operators, since {choice.kernels_reason}")
+    return choice
+
+
+def compiled_here() -> KernelChoice:
+    """Compiled kernels as they are on this machine, built when they are not there yet; torch's, with the reason, when
+    they can't be had."""
+    try:
+        bits, pairs = int(library().trilemma_vector()) * FLOAT_BITS, bool(library().trilemma_pairs())
+    except OSError as error:
+        return KernelChoice(TORCH, str(error))
+    return KernelChoice(COMPILED, "built for this processor", bits, _instructions(bits), pairs)
+
+
+def expected_here() -> KernelChoice:
+    """As compiled_here, without building: a library that is still to be built has no vector_bits yet."""
+    try:
+        if library_path(compiler()).is_file():
+            return compiled_here()
+    except OSError as error:
+        return KernelChoice(TORCH, str(error))
+    return KernelChoice(COMPILED, "built at the first run")
+
+
+def _compiled_for(dtype: torch.dtype, head_dim: int, report: Callable[[str], None]) -> KernelChoice:
+    if dtype not in COMPILED_DTYPES:
+        return KernelChoice(TORCH, f"there are no compiled kernels for {dtype}")
+    found = expected_here()
+    if found.kernels == COMPILED and found.vector_bits is None:
+        report("Compiling the kernels once for this processor (about 15 s)")
+        found = compiled_here()
+    lanes = (found.vector_bits or FLOAT_BITS) // FLOAT_BITS
+    if head_dim % lanes:
+        return KernelChoice(TORCH, f"the head size {head_dim} is no multiple of {lanes}, as compiled kernels need")
+    return found
+
+
+def _instructions(bits: int) -> str:
+    """The instruction set whose vectors are that wide on this processor."""
+    if bits == 512:
+        return "AVX-512"
+    if bits == 256:
+        return "AVX2"
+    return "NEON" if cpu_flags() & {"asimd", "neon"} else "SSE"

@@ -1,0 +1,1 @@
+"""The decoder's step in C++ for processors: sources, and the library built from them once a machine."""

@@ -1,0 +1,1 @@
+"""KV formats: what a block of quantized keys and values is, byte by byte, and attention over such blocks."""

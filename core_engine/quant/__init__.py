@@ -1,0 +1,1 @@
+"""Weight quantization: the form of a quantized matrix, quantizers that make it, and checkpoints that hold it."""

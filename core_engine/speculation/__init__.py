@@ -1,0 +1,1 @@
+"""Speculative decoding: who proposes tokens (proposers) and how the target accepts them (verify)."""

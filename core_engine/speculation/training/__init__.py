@@ -1,0 +1,1 @@
+"""Training of drafts: the text, the networks as autograd sees them, the loop, and what a trained draft is worth."""

@@ -1,0 +1,118 @@
+"""C19, C20, C21: operator fusion, the whole step as one call, and split KV, each off against on in steps of one kind.
+
+Every row times one step of the executor in both arms by turns; the token ids are the same by test.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
+from experiments.statistics import CurveSamples, judge
+from experiments.step_probe import PairedProbe, ProbedStep, probe_pair
+
+REPEATS = 12  # pairs of one step
+NO_OTHER_DEVICE = "kernels on a GPU: without one, a compiled CPU step stands in"
+
+ProbePair = Callable[[Sequence[ProbedStep], Sequence[Mapping[str, Any]], int], PairedProbe]
+
+
+def fusion(options: Mapping[str, Any], probe: ProbePair = probe_pair) -> dict[str, Any]:
+    """C19: fused_ops off against on, in a prefill, a decode of one sequence and of eight."""
+    steps = (ProbedStep("decode", 1, 256), ProbedStep("decode", 8, 256), ProbedStep("prefill", 1, 256))
+    rows = _rows("fused_ops", ("off", "on"), steps, options, probe)
+    return _found(*judge_every(rows, "the fused step"), rows)
+
+
+def one_call(options: Mapping[str, Any], probe: ProbePair = probe_pair) -> dict[str, Any]:
+    """C20: graph off against on, where a step is short and where it is long."""
+    steps = (ProbedStep("decode", 1, 256), ProbedStep("decode", 8, 256), ProbedStep("prefill", 1, 512))
+    rows = _rows("graph", ("off", "on"), steps, options, probe)
+    return _found(*judge_decode_most(rows), rows)
+
+
+def split_kv(options: Mapping[str, Any], probe: ProbePair = probe_pair) -> dict[str, Any]:
+    """C21: one range of keys against more of them, over the context of a lone sequence, and in a batch of 32."""
+    rows = []
+    for splits, steps in (
+        ("2", (ProbedStep("decode", 1, 512), ProbedStep("decode", 1, 4096))),
+        ("8", (ProbedStep("decode", 1, 4096), ProbedStep("decode", 32, 512))),
+    ):
+        rows += _rows("kv_splits", ("1", splits), steps, options, probe)
+    return _found(*judge_lone(rows), rows)
+
+
+def judge_every(rows: Sequence[Mapping[str, Any]], what: str) -> Verdict:
+    """Holds when every step got shorter, with a limit when some did."""
+    gains = [row["part"] for row in rows if row["verdict"] == "better"]
+    open_rows = [row["part"] for row in rows if row["verdict"] == "inconclusive"]
+    if len(gains) == len(rows):
+        return HOLDS, f"{what} is shorter: {_changes(rows)}"
+    if not gains:
+        word = UNDECIDED if open_rows else FAILS
+        return word, f"{what} is not shorter in any of them: {_changes(rows)}"
+    return LIMITED, f"{what} is shorter in {', '.join(gains)} only: {_changes(rows)}"
+
+
+def judge_decode_most(rows: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Holds when a decode of one sequence gains, and gains more than the long prefill, the last row."""
+    decode, prefill = rows[0], rows[-1]
+    if decode["verdict"] != "better":
+        word = UNDECIDED if decode["verdict"] == "inconclusive" else FAILS
+        return word, f"a decode step as one call is not shorter: {_changes(rows)}"
+    if decode["change_pct"] < prefill["change_pct"]:
+        return HOLDS, f"as one call a decode step gains most: {_changes(rows)}"
+    return LIMITED, f"a decode step gains, but not the most: {_changes(rows)}"
+
+
+def judge_lone(rows: Sequence[Mapping[str, Any]]) -> Verdict:
+    """Holds with a limit when a lone long sequence gains and a batch that fills the cores does not."""
+    *lone, batch = rows
+    longest = [row for row in lone if row["seq_len"] == max(other["seq_len"] for other in lone)]
+    if not any(row["verdict"] == "better" for row in longest):
+        word = UNDECIDED if any(row["verdict"] == "inconclusive" for row in longest) else FAILS
+        return word, f"a lone sequence's step is not shorter with split KV: {_changes(rows)}"
+    if batch["verdict"] == "better":
+        return HOLDS, f"split KV shortens the step, in a batch too: {_changes(rows)}"
+    return LIMITED, f"split KV shortens a lone sequence's step; a batch fills the cores by itself: {_changes(rows)}"
+
+
+def _rows(
+    name: str, values: tuple[str, str], steps: Sequence[ProbedStep], options: Mapping[str, Any], probe: ProbePair
+) -> list[dict[str, Any]]:
+    given, repeats = options.get("settings") or {}, options.get("repeats")
+    arms = [{**given, name: value} for value in values]
+    found = probe(steps, arms, int(repeats) if repeats and repeats != "auto" else REPEATS)
+    curves = [CurveSamples(str(index), "mean", "lower", *pairs) for index, pairs in enumerate(found.seconds)]
+    return [
+        {
+            "part": f"{step.phase}, batch {step.batch}, {step.seq_len} tokens, {name}={values[1]}",
+            "phase": step.phase,
+            "batch": step.batch,
+            "seq_len": step.seq_len,
+            "variable": name,
+            "values": list(values),
+            "baseline": verdict.baseline,
+            "candidate": verdict.candidate,
+            "change_pct": verdict.change_pct,
+            "ci95": None if verdict.ci95 is None else list(verdict.ci95),
+            "noise_floor_pct": verdict.noise_floor_pct,
+            "verdict": verdict.verdict,
+            "repeats": verdict.pairs,
+            "unit": "s",
+            "kernels": found.kernels,
+            "dtype": found.dtype,
+            "threads": found.threads,
+            "provenance": "measured",
+        }
+        for step, verdict in zip(steps, judge(curves), strict=True)
+    ]
+
+
+def _changes(rows: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(f"{row['part']} {row['change_pct']:+.1f} % ({row['verdict']})" for row in rows)
+
+
+def _found(verdict: str, reason: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"verdict": verdict, "reason": reason, "not_checked": NO_OTHER_DEVICE, "evidence": rows}

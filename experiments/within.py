@@ -1,0 +1,35 @@
+"""A run within another job, kept as a run of its own so that its evidence can be opened."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from experiments.loadgen import Cancelled
+from experiments.store import Store
+
+
+def run_kept(
+    store: Store, kind: str, spec: Mapping[str, Any], compute: Callable[[str], dict[str, Any]]
+) -> dict[str, Any]:
+    """Store a run of this process, compute its result from its id, and keep how it ended; raises as compute does."""
+    run_id = store.create_run(kind, spec)
+    store.update_run(run_id, state="running", pid=os.getpid(), pid_started=process_started())
+    try:
+        result = compute(run_id)
+    except Cancelled as cancelled:
+        store.update_run(run_id, state="cancelled", result=cancelled.result)
+        raise
+    except BaseException as error:
+        store.update_run(run_id, state="failed", error=str(error) or type(error).__name__)
+        raise
+    store.update_run(run_id, state="done", result=result)
+    return result
+
+
+def process_started(pid: int | None = None) -> float:
+    """When a process began, Unix s; with the pid it identifies a process, since pids are used again."""
+    import psutil
+
+    return psutil.Process(pid).create_time()

@@ -1,0 +1,41 @@
+"""A page by itself, what it says, and a home folder of its own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import streamlit as st
+from streamlit.testing.v1 import AppTest
+
+PATIENCE_S = 120
+
+
+def page_alone(page: str, **params: str) -> AppTest:
+    """One page alone: AppTest knows no pages made of functions."""
+    app = AppTest.from_string(f"from app.views import {page}\n{page}.page()\n", default_timeout=PATIENCE_S)
+    for name, value in params.items():
+        app.query_params[name] = value
+    app.run()
+    assert not app.exception
+    return app
+
+
+def texts(app: AppTest) -> str:
+    parts: list[Any] = [*app.title, *app.markdown, *app.caption, *app.info, *app.warning, *app.error]
+    return "\n".join(str(part.value) for part in parts)
+
+
+def used(path: Path) -> Iterator[Path]:
+    """The folder as the home that the app uses."""
+    before = os.environ.get("TRILEMMA_HOME")
+    os.environ["TRILEMMA_HOME"] = str(path)
+    st.cache_resource.clear()
+    yield path
+    st.cache_resource.clear()
+    if before is None:
+        del os.environ["TRILEMMA_HOME"]
+    else:
+        os.environ["TRILEMMA_HOME"] = before
