@@ -235,8 +235,16 @@ def test_longer_more_and_wider_never_take_less(d):
 
     assert total(seq_len=d.seq_len + 1) >= total()
     assert total(concurrency=d.concurrency + 1) > total()
-    assert total(kv_dtype="bf16") >= total(kv_dtype="int8") >= total(kv_dtype="int4")
     assert d.tp * total() >= total(tp=1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(DEPLOYMENTS)
+def test_a_narrower_format_takes_less_once_the_16_bit_tail_is_behind(d):
+    """An integer format keeps a sequence's newest tokens in 16 bits beside its blocks; eight blocks pay for that."""
+    long = replace(d, seq_len=max(d.seq_len, 8 * (d.block_size or 16)))
+    totals = [deployment_ledger(replace(long, kv_dtype=kv)).total_bytes for kv in ("bf16", "int8", "int4")]
+    assert totals == sorted(totals, reverse=True)
 
 
 def test_a_surface_has_every_point_and_the_bytes_of_the_kv_report():
