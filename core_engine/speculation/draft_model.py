@@ -1,4 +1,5 @@
-"""A small Llama as the draft: an independent one with an embedding of its own, or one distilled over the target's.
+"""A small Llama as the draft: an independent one with an embedding of its own, one distilled over the target's, or the
+target's own first layers.
 
 Follows each sequence by its ids alone, so that prefix hits, preemption and pieces of prompts make no difference to it:
 what it has not seen it computes when it is asked.
@@ -6,23 +7,25 @@ what it has not seen it computes when it is asked.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from core_engine.model.decoder import assemble
+from core_engine.model.loader import OpenedModel
 from core_engine.model.rope import RopeSpec
 from core_engine.model.spec import DecoderSpec
 from core_engine.plan import Row
 from core_engine.quant.matrix import QuantizedMatrix
+from core_engine.quant.quantize import EMBEDDING
 from core_engine.speculation.artefact import Artefact, rounded_rows
 from core_engine.speculation.draft_decoder import DraftDecoder, Piece
 from core_engine.speculation.drafting import Choice, Shortlist, choose, common_prefix
 from core_engine.speculation.proposer import Ask, Draft
+from core_engine.speculation.target_parts import first_layers, tables_of
 
-EMBEDDING = "model.embed_tokens.weight"
-HEAD = "lm_head.weight"
+FINAL_NORM = "model.norm.weight"
 
 
 def spec_of(artefact: Artefact, vocab_size: int, max_position: int) -> DecoderSpec:
@@ -39,7 +42,7 @@ def spec_of(artefact: Artefact, vocab_size: int, max_position: int) -> DecoderSp
 def layers_of(artefact: Artefact) -> dict[str, torch.Tensor | QuantizedMatrix]:
     """The layers and the final norm by Hugging Face's names."""
     names = [name for name in artefact.tensors if name.startswith("model.layers.")]
-    return {name: artefact.weight(name) for name in [*names, "model.norm.weight"]}
+    return {name: artefact.weight(name) for name in [*names, FINAL_NORM]}
 
 
 def rows(matrix: torch.Tensor | QuantizedMatrix, ids: torch.Tensor) -> torch.Tensor | QuantizedMatrix:
@@ -100,7 +103,9 @@ class DraftModel:
 def independent_draft(artefact: Artefact, vocab_size: int, max_position: int, *, compiled: bool) -> DraftModel:
     """The draft with an embedding of its own, whose rows of the shortlist are its head."""
     embedding = artefact.weight(EMBEDDING)
-    return _draft_model(artefact, embedding, rows(embedding, artefact.shortlist), vocab_size, max_position, compiled)
+    named = {**layers_of(artefact), EMBEDDING: embedding}
+    head = rows(embedding, artefact.shortlist)
+    return _draft_model(spec_of(artefact, vocab_size, max_position), named, head, artefact.shortlist, compiled)
 
 
 def self_draft(
@@ -109,20 +114,37 @@ def self_draft(
     """The draft distilled over the target's embedding and head [vocab_size, hidden], which its projections are folded
     into here: nothing of the target is computed while it drafts."""
     own = embedding.float() @ artefact.plain("project_in.weight").t()
-    narrowed = head[artefact.shortlist].float() @ artefact.plain("project_out.weight")
-    return _draft_model(artefact, rounded_rows(own), rounded_rows(narrowed), len(embedding), max_position, compiled)
+    spec = spec_of(artefact, len(embedding), max_position)
+    named = {**layers_of(artefact), EMBEDDING: rounded_rows(own)}
+    return _draft_model(spec, named, _narrowed(artefact, head), artefact.shortlist, compiled)
+
+
+def early_exit(artefact: Artefact, opened: OpenedModel, *, compiled: bool) -> DraftModel:
+    """The target's own first layers, then the norm and projection that were trained in front of its head.
+
+    The layers are held a second time, in int8, with keys and values of their own: the target's stay as they are,
+    whatever format it is run in.
+    """
+    embedding, head = tables_of(opened)
+    spec, layers = first_layers(opened, artefact.about["exit_layers"])
+    named = {name: rounded_rows(tensor) if tensor.dim() == 2 else tensor for name, tensor in layers.items()}
+    named |= {EMBEDDING: rounded_rows(embedding), FINAL_NORM: artefact.plain(FINAL_NORM)}
+    return _draft_model(spec, named, _narrowed(artefact, head), artefact.shortlist, compiled)
+
+
+def _narrowed(artefact: Artefact, head: torch.Tensor) -> QuantizedMatrix:
+    """The target's head [vocab_size, hidden] over the shortlist, behind the draft's projection to it."""
+    return rounded_rows(head[artefact.shortlist].float() @ artefact.plain("project_out.weight"))
 
 
 def _draft_model(
-    artefact: Artefact,
-    embedding: torch.Tensor | QuantizedMatrix,
+    spec: DecoderSpec,
+    named: Mapping[str, torch.Tensor | QuantizedMatrix],
     head: torch.Tensor | QuantizedMatrix,
-    vocab_size: int,
-    max_position: int,
+    shortlist: torch.Tensor,
     compiled: bool,
 ) -> DraftModel:
-    spec = spec_of(artefact, vocab_size, max_position)
-    named = {**layers_of(artefact), EMBEDDING: embedding}
+    """From tensors by Hugging Face's names, the embedding with them, and a head [ids of the shortlist, hidden]."""
     weights = replace(assemble(replace(spec, tie_embeddings=True), named), head=head)
     decoder = DraftDecoder(replace(spec, vocab_size=head.shape[0]), weights, compiled=compiled)
-    return DraftModel(decoder, Shortlist(artefact.shortlist, vocab_size))
+    return DraftModel(decoder, Shortlist(shortlist, spec.vocab_size))

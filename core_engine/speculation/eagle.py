@@ -19,9 +19,10 @@ import torch
 
 from core_engine.model.decoder import assemble
 from core_engine.plan import Row
+from core_engine.quant.quantize import EMBEDDING
 from core_engine.speculation.artefact import Artefact, rounded_rows
 from core_engine.speculation.draft_decoder import DraftDecoder, Piece
-from core_engine.speculation.draft_model import EMBEDDING, layers_of, spec_of
+from core_engine.speculation.draft_model import layers_of, spec_of
 from core_engine.speculation.drafting import Choice, Shortlist, choose, common_prefix
 from core_engine.speculation.features import Features
 from core_engine.speculation.proposer import NO_DRAFT, Ask, Draft

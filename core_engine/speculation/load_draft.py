@@ -1,32 +1,27 @@
 """From the variables `speculation` and `draft_model` to a trained draft beside a loaded model.
 
-Owns which file is meant, its refusal for another model, and the target's tables that a draft shares: they are read from
-the model's own files in full precision, whatever format the engine holds them in.
+Owns which file is meant, and its refusal for another model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from core_engine.config import EngineConfig
 from core_engine.kernels.choice import COMPILED
 from core_engine.model.enlarged import MODEL as ENLARGED
 from core_engine.model.loader import LoadedModel, OpenedModel, open_model
 from core_engine.model.weights import model_digest
-from core_engine.quant.quantize import EMBEDDING, HEAD
 from core_engine.speculation.artefact import KINDS, Artefact, load, shipped
-from core_engine.speculation.draft_model import independent_draft, self_draft
+from core_engine.speculation.draft_model import early_exit, independent_draft, self_draft
 from core_engine.speculation.eagle import eagle
 from core_engine.speculation.medusa import medusa
 from core_engine.speculation.proposer import Proposer
+from core_engine.speculation.target_parts import tables_of
 from ledger.errors import CannotRunError, InputError
 
 SHIPPED = "shipped"
-Tables = tuple[torch.Tensor, torch.Tensor]
 
 
 def load_draft(config: EngineConfig, loaded: LoadedModel) -> Proposer:
@@ -41,24 +36,20 @@ def load_draft(config: EngineConfig, loaded: LoadedModel) -> Proposer:
     opened = open_model(config)
     artefact = load(_path(config))
     artefact.refuse_other(config.speculation, model_digest(opened.path))
-    return proposer_of(artefact, loaded, lambda: tables_of(opened))
+    return proposer_of(artefact, loaded, opened)
 
 
-def tables_of(opened: OpenedModel) -> Tables:
-    """The model's embedding and head, [vocab_size, hidden_size] each."""
-    embedding = opened.source.plain(EMBEDDING)
-    return embedding, embedding if opened.spec.tie_embeddings else opened.source.plain(HEAD)
-
-
-def proposer_of(artefact: Artefact, loaded: LoadedModel, tables: Callable[[], Tables]) -> Proposer:
-    """The proposer of a draft beside its model. tables: asked for only where the draft reads them."""
+def proposer_of(artefact: Artefact, loaded: LoadedModel, opened: OpenedModel) -> Proposer:
+    """The proposer of a draft beside its model, which takes from the model's files what the two share."""
     spec, compiled = loaded.decoder.spec, _compiles(artefact, loaded)
     if artefact.kind == "draft":
         return independent_draft(artefact, spec.vocab_size, spec.max_position, compiled=compiled)
     if artefact.kind == "medusa":
-        return medusa(artefact, *tables())
+        return medusa(artefact, *tables_of(opened))
+    if artefact.about.get("exit_layers"):
+        return early_exit(artefact, opened, compiled=compiled)
     make = eagle if artefact.kind == "eagle" else self_draft
-    return make(artefact, *tables(), spec.max_position, compiled=compiled)
+    return make(artefact, *tables_of(opened), spec.max_position, compiled=compiled)
 
 
 def training_of(config: EngineConfig) -> dict[str, Any] | None:

@@ -29,6 +29,14 @@ Text = Annotated[
         help="For draft: a text file or a directory of text instead of the installed documentation.",
     ),
 ]
+ExitLayers = Annotated[
+    str | None,
+    typer.Option(
+        "--exit-layers",
+        metavar="N",
+        help="For self: the model's own first N layers and a trained way out of them, instead of a small Llama.",
+    ),
+]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of prompts, text, weights and batches.")]
 Fresh = Annotated[bool, typer.Option("--fresh", help="Begin anew instead of going on from the last checkpoint.")]
 
@@ -39,6 +47,7 @@ def train_draft(
     steps: Steps = None,
     prompts: Prompts = None,
     text: Text = None,
+    exit_layers: ExitLayers = None,
     seed: Seed = "0",
     fresh: Fresh = False,
     sets: Set = None,
@@ -47,7 +56,7 @@ def train_draft(
     """Train a draft for a model, and measure on held-out prompts how many tokens it brings a pass of the model.
 
     draft: a small Llama trained on text that the model did not write. medusa: heads on its last hidden state. eagle:
-    one layer that continues its hidden states. self: a small Llama distilled from it. The last three learn from text
+    one layer that continues its hidden states. self: a small Llama distilled from it, or its own first layers (--exit-layers). The last three learn from text
     that the model generates, made once and shared. Stopped at any moment, the same command goes on where it was. The
     draft is used with --set speculation=KIND --set draft_model=FILE.
     """
@@ -63,6 +72,7 @@ def train_draft(
         steps=whole("steps", steps),
         prompts=whole("prompts", prompts),
         text=None if text is None else Path(text),
+        exit_layers=whole("exit_layers", exit_layers),
         fresh=fresh,
     )
     refuse(wish)

@@ -48,6 +48,8 @@ def test_a_trained_draft_is_used_by_generate_and_changes_no_id(
         (["eagle", "--text", "x.txt"], "text"),
         (["draft", "--prompts", "5"], "prompts"),
         (["draft", "--seed", "-1"], "seed"),
+        (["eagle", "--exit-layers", "2"], "exit_layers"),
+        (["self", "--exit-layers", "few"], "exit_layers"),
         (["draft", "--out", "x.bin"], "out"),
         (["draft", "--text", "nothing.txt"], "text"),
         (["eagle", "--set", "model=nowhere"], "model"),

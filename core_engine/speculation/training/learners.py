@@ -11,7 +11,7 @@ from torch import nn
 
 from core_engine.speculation.training.batches import Teacher, distilled, pieces
 from core_engine.speculation.training.corpus import Sequences
-from core_engine.speculation.training.networks import Eagle, Medusa, SmallLlama
+from core_engine.speculation.training.networks import Eagle, Exit, Medusa, SmallLlama
 from core_engine.speculation.training.recipes import HEADS, Recipe
 from core_engine.speculation.training.target import Target
 
@@ -150,6 +150,25 @@ class SelfLearner:
         return _llama_tensors(self.network)
 
 
+class ExitLearner:
+    """A norm and a projection between the target's first layers and its head, distilled on the target's own text."""
+
+    def __init__(self, recipe: Recipe, data: FeatureText, seed: int, states: torch.Tensor) -> None:
+        """states float16 [num_tokens, hidden_size]: what the first layers give at every token, as a final norm divides
+        it."""
+        self._recipe, self._data, self._seed, self._states = recipe, data, seed, states
+        self.network = Exit(states.shape[1])
+
+    def loss(self, step: int) -> torch.Tensor:
+        data = self._data
+        batch = pieces(data.text, self._seed, step, self._recipe.batch, self._recipe.length)
+        places = batch.places[batch.real]
+        return distilled(self.network(self._states[places].float()), data.head, data.teacher, places)
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        return _llama_tensors(self.network)
+
+
 class DraftLearner:
     """A small Llama of its own, with plain cross-entropy; ids outside the shortlist are no goal."""
 
@@ -176,7 +195,7 @@ class DraftLearner:
         return _llama_tensors(self.network)
 
 
-def _llama_tensors(network: SmallLlama) -> dict[str, torch.Tensor]:
+def _llama_tensors(network: nn.Module) -> dict[str, torch.Tensor]:
     return {
         name if name.startswith("project") else f"model.{name}": tensor for name, tensor in network.state_dict().items()
     }

@@ -156,6 +156,20 @@ class SmallLlama(nn.Module):
         return self.norm(x)
 
 
+class Exit(nn.Module):
+    """What stands between the first layers of a target and its head: a norm and a projection, at first the identity."""
+
+    def __init__(self, hidden_size: int) -> None:
+        super().__init__()
+        self.norm = Norm(hidden_size)
+        self.project_out = nn.Linear(hidden_size, hidden_size, bias=False)
+        nn.init.eye_(self.project_out.weight)
+
+    def forward(self, states: torch.Tensor) -> torch.Tensor:
+        """The feature that the head is given, from states [num_tokens, hidden]; likewise."""
+        return self.project_out(self.norm(states))
+
+
 class Eagle(nn.Module):
     """One layer over [the next token's embedding ; the target's feature here], to the target's next feature.
 

@@ -18,7 +18,8 @@ HEADS = 4  # tokens that Medusa predicts
 class Recipe:
     """steps of `batch` pieces of at most `length` tokens. shape: of the draft's layers, None where it has none.
 
-    shortlist: ids that the draft can propose. depths: (share of the steps, drafts in a row) of EAGLE, in order. text:
+    exit_layers: layers of the target that the draft consists of instead, 0 for none. shortlist: ids that the draft can
+    propose. depths: (share of the steps, drafts in a row) of EAGLE, in order. text:
     what the target generates for it; None for the independent draft, which learns from text that others wrote.
     """
 
@@ -31,6 +32,7 @@ class Recipe:
     shape: Shape | None = None
     depths: tuple[tuple[float, int], ...] = ()
     text: CorpusSpec | None = None
+    exit_layers: int = 0
 
     def depth(self, step: int) -> int:
         """Drafts in a row that a step trains."""
@@ -46,8 +48,18 @@ class Recipe:
         return asdict(self)
 
 
-def recipe(kind: str, hidden_size: int, seed: int, steps: int | None = None, prompts: int | None = None) -> Recipe:
-    """The recipe of a kind for a target of that hidden size; steps and prompts instead of its own where given."""
+def recipe(
+    kind: str,
+    hidden_size: int,
+    seed: int,
+    steps: int | None = None,
+    prompts: int | None = None,
+    exit_layers: int | None = None,
+) -> Recipe:
+    """The recipe of a kind for a target of that hidden size; steps and prompts instead of its own where given.
+
+    exit_layers: for `self`, that many of the target's own layers instead of a small Llama.
+    """
     small = Shape(192, 512, 4, 6, 2, 32)
     text = CorpusSpec(seed=seed) if prompts is None else CorpusSpec(num_prompts=prompts, seed=seed)
     found = {
@@ -58,6 +70,8 @@ def recipe(kind: str, hidden_size: int, seed: int, steps: int | None = None, pro
         "self": Recipe("self", 2000, 12, 192, 2e-3, shape=small, text=text),
         "draft": Recipe("draft", 1500, 16, 128, 2e-3, shape=replace(small, hidden_size=128, num_heads=4), text=None),
     }[kind]
+    if exit_layers is not None:
+        found = replace(found, steps=600, shape=None, exit_layers=exit_layers)
     return found if steps is None else replace(found, steps=steps)
 
 

@@ -7,23 +7,29 @@ states are those after the final norm, which the head multiplies.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
+from core_engine.kernels.choice import COMPILED
+from core_engine.model.compiled import CompiledDecoder
+from core_engine.model.decoder import Decoder, assemble
 from core_engine.model.enlarged import MODEL as ENLARGED
-from core_engine.model.loader import LoadedModel, load_model, open_model
+from core_engine.model.loader import LoadedModel, OpenedModel, load_model, open_model
 from core_engine.model.spec import DecoderSpec
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.model.weights import model_digest
 from core_engine.plan import Row
+from core_engine.quant.quantize import EMBEDDING, HEAD
 from core_engine.request import SamplingParams
-from core_engine.speculation.load_draft import tables_of
+from core_engine.speculation.draft_model import FINAL_NORM
 from core_engine.speculation.proposer import NO_DRAFT, Ask, Draft
+from core_engine.speculation.target_parts import first_layers, tables_of
 
 STEP_TOKENS = 512
+ONE_MORE = SamplingParams(max_tokens=1, ignore_eos=True)
 MIB = 2**20
 
 
@@ -34,6 +40,7 @@ class Target:
 
     name: str
     loaded: LoadedModel
+    opened: OpenedModel
     embedding: torch.Tensor
     head: torch.Tensor
     fingerprint: str
@@ -65,6 +72,16 @@ class Target:
             tokens = [*ids, *engine.completion(name).token_ids][: len(hidden)]
             found.append((torch.tensor(tokens, dtype=torch.int32), hidden))
         return found
+
+    def after_layers(self, count: int, sequences: Sequence[Sequence[int]], batch: int) -> torch.Tensor:
+        """Hidden states float16 [tokens of all sequences, hidden_size] after the first `count` layers, each divided by
+        its root mean square, as a final norm divides them."""
+        spec, named = first_layers(self.opened, count)
+        tables = {EMBEDDING: self.embedding} | ({} if spec.tie_embeddings else {HEAD: self.head})
+        weights = assemble(spec, named | tables | {FINAL_NORM: torch.ones(spec.hidden_size)})
+        kind = CompiledDecoder if self.loaded.kernels.kernels == COMPILED else Decoder
+        first = replace(self, loaded=replace(self.loaded, decoder=kind(spec, weights), activation_peaks={}))
+        return torch.cat([hidden for _, hidden in first.replies([(ids, ONE_MORE) for ids in sequences], batch)])
 
     def _config(self, asked: Sequence[tuple[Sequence[int], SamplingParams]], batch: int) -> EngineConfig:
         """Room for `batch` of the longest; nothing shared, so that every token is computed where it is watched."""
@@ -127,4 +144,4 @@ def open_target(config: EngineConfig, report: Callable[[str], None] = lambda _: 
     loaded = load_model(plain, report)
     # The enlarged model's drafts are the embedded one's: their tokens are the same.
     name = loaded.name if config.model != ENLARGED else loaded.name.split(" (")[0]
-    return Target(name, loaded, *tables_of(opened), model_digest(opened.path))
+    return Target(name, loaded, opened, *tables_of(opened), model_digest(opened.path))

@@ -26,6 +26,7 @@ from core_engine.speculation.training.corpus import CorpusSpec, corpus
 from core_engine.speculation.training.learners import (
     DraftLearner,
     EagleLearner,
+    ExitLearner,
     FeatureText,
     Learner,
     MedusaLearner,
@@ -46,8 +47,9 @@ CHARACTERS = 8_000_000  # of installed text: about two million tokens
 @dataclass(frozen=True)
 class Wish:
     """What is to be trained. out: the draft's file; steps and prompts (answered by the target) instead of the recipe's
-    own; text: instead of the installed one, for `draft` alone; fresh: an earlier checkpoint is thrown away rather than
-    gone on from. recipe: instead of the kind's own."""
+    own; text: instead of the installed one, for `draft` alone; exit_layers: for `self` alone, the target's own first
+    layers instead of a small Llama; fresh: an earlier checkpoint is thrown away rather than gone on from. recipe:
+    instead of the kind's own."""
 
     kind: str
     out: Path
@@ -56,6 +58,7 @@ class Wish:
     prompts: int | None = None
     recipe: Recipe | None = None
     text: Path | None = None
+    exit_layers: int | None = None
     fresh: bool = False
     held_out: CorpusSpec = HELD_OUT
 
@@ -69,7 +72,7 @@ def train_draft(config: EngineConfig, wish: Wish, report: Report) -> dict[str, A
     torch.set_num_threads(resolve_threads(config.threads))
     torch.manual_seed(wish.seed)
     target = open_target(config, report)
-    chosen = wish.recipe or recipe_of(wish.kind, target.spec.hidden_size, wish.seed, wish.steps, wish.prompts)
+    chosen = wish.recipe or _recipe(wish, target)
     learner, shortlist, text = _learner(target, chosen, wish, report)
     trained = _trained(target, chosen, wish, learner, text, report)
     tensors = {
@@ -78,6 +81,7 @@ def train_draft(config: EngineConfig, wish: Wish, report: Report) -> dict[str, A
     }
     about = {
         "shape": None if chosen.shape is None else asdict(chosen.shape),
+        "exit_layers": chosen.exit_layers,
         "recipe": chosen.described(),
         "text": text,
         "seed": wish.seed,
@@ -87,7 +91,7 @@ def train_draft(config: EngineConfig, wish: Wish, report: Report) -> dict[str, A
     artefact = Artefact(wish.kind, tensors, shortlist, named, about)
     report("What it is worth on prompts held out from training")
     held = corpus(target, wish.held_out, report)
-    measured = replay(proposer_of(artefact, target.loaded, lambda: (target.embedding, target.head)), held)
+    measured = replay(proposer_of(artefact, target.loaded, target.opened), held)
     report(f"{measured['tokens_per_pass']} tokens a target pass with {measured['k']} drafts")
     whole = replace(artefact, about={**about, "acceptance": measured})
     size = save(wish.out, whole)
@@ -109,8 +113,22 @@ def refuse(wish: Wish) -> None:
         raise InputError("text", str(wish.text), "a text file or a directory that is there")
     if wish.prompts is not None and wish.kind == "draft":
         raise InputError("prompts", wish.prompts, "none for draft: it learns from text that the model did not write")
+    if wish.exit_layers is not None and wish.kind != "self":
+        raise InputError(
+            "exit_layers", wish.exit_layers, f"none for {wish.kind}: only self can be the model's own layers"
+        )
     if wish.out.is_dir() or not wish.out.name.endswith(".safetensors"):
         raise InputError("out", str(wish.out), "the path of a file whose name ends in .safetensors")
+
+
+def _recipe(wish: Wish, target: Target) -> Recipe:
+    """The kind's own; InputError for more layers of the target than leave some to be saved."""
+    most = target.spec.num_layers - 1
+    if wish.exit_layers is not None and not 1 <= wish.exit_layers <= most:
+        raise InputError("exit_layers", wish.exit_layers, f"1 to {most}, fewer than the model has")
+    return recipe_of(
+        wish.kind, target.spec.hidden_size, wish.seed, wish.steps, wish.prompts, exit_layers=wish.exit_layers
+    )
 
 
 def _learner(
@@ -133,6 +151,11 @@ def _learner(
         return EagleLearner(recipe, data, wish.seed), shortlist, about
     if recipe.kind == "medusa":
         return MedusaLearner(recipe, data, wish.seed), shortlist, about
+    if recipe.exit_layers:
+        report(f"What the target's first {recipe.exit_layers} layers give at them")
+        sequences = [text.tokens[text.span(index)].tolist() for index in range(len(text))]
+        states = target.after_layers(recipe.exit_layers, sequences, recipe.text.batch)
+        return ExitLearner(recipe, data, wish.seed, states), shortlist, about
     return SelfLearner(recipe, data, wish.seed, shortlist), shortlist, about
 
 

@@ -17,7 +17,7 @@ from core_engine.speculation.load_draft import load_draft
 from core_engine.speculation.proposer import Ask, Draft
 from ledger.errors import CannotRunError, InputError
 from tests.core_engine.conftest import load_fp32
-from tests.core_engine.speculation.tiny_drafts import KINDS, Made
+from tests.core_engine.speculation.tiny_drafts import KINDS, RECIPES, Made
 
 PROMPTS = [[5, 6, 7, 8] * 3, [9, 10, 11], [3, 4, 5, 6, 7, 3, 4, 5, 6] * 2]
 GREEDY = SamplingParams(max_tokens=10, ignore_eos=True)
@@ -87,13 +87,15 @@ def test_a_draft_is_found_by_its_path_and_refused_for_another_model(
     artefact.save(path, made.artefact)
 
     def config(**settings: Any) -> EngineConfig:
-        return EngineConfig.from_settings({"model": str(tiny[0]), "speculation": kind, **settings})
+        return EngineConfig.from_settings({"model": str(tiny[0]), "speculation": RECIPES[kind].kind, **settings})
 
     with_path = config(draft_model=str(path))
     assert load_draft(with_path, loaded).weights_bytes() > 0
     with pytest.raises(InputError, match="trilemma train-draft"):
         load_draft(config(), loaded)
-    other = artefact.Artefact(kind, made.artefact.tensors, made.ids, {"name": "M", "fingerprint": "f"}, {})
+    other = artefact.Artefact(
+        RECIPES[kind].kind, made.artefact.tensors, made.ids, {"name": "M", "fingerprint": "f"}, {}
+    )
     artefact.save(path, other)
     with pytest.raises(InputError, match="a draft for M"):
         load_draft(with_path, loaded)

@@ -117,11 +117,11 @@ def test_train_draft_saves_a_draft_that_says_how_it_was_made(
         text = tmp_path / "text.txt"
         text.write_text("A sentence about nothing in particular. " * 40)
     held = replace(TEXT, held_out=True, sampled_every=0)
-    wish = Wish(kind, tmp_path / "d.safetensors", text=text, held_out=held, recipe=recipe)
+    wish = Wish(recipe.kind, tmp_path / "d.safetensors", text=text, held_out=held, recipe=recipe)
     config = EngineConfig.from_settings({"model": str(tiny[0]), "kernels": "torch", "threads": 1})
     told = train_draft(config, wish, silent)
     saved = artefact.load(wish.out)
-    assert saved.kind == kind
+    assert saved.kind == recipe.kind
     assert told["bytes"] == wish.out.stat().st_size
     assert told["acceptance"]["tokens_per_pass"] >= 1
     assert saved.about["acceptance"] == told["acceptance"]
@@ -132,6 +132,13 @@ def test_train_draft_saves_a_draft_that_says_how_it_was_made(
         == told["acceptance"]["alpha_by_position"]
     )
     assert any(line.startswith(f"Going on at step {recipe.steps}") for line in lines)
+
+
+@pytest.mark.parametrize("layers", [0, 99])
+def test_an_exit_that_leaves_no_layer_out_or_in_is_refused(layers: int, tiny: tuple[Path, Any], tmp_path: Path) -> None:
+    config = EngineConfig.from_settings({"model": str(tiny[0]), "kernels": "torch", "threads": 1})
+    with pytest.raises(InputError, match="exit_layers"):
+        train_draft(config, Wish("self", tmp_path / "d.safetensors", exit_layers=layers), silent)
 
 
 def test_a_draft_for_another_model_or_of_another_kind_is_refused(tiny: tuple[Path, Any], tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from transformers import AutoModelForCausalLM
 
 from core_engine.config import EngineConfig
 from core_engine.kernels.choice import compiled_here
@@ -21,16 +22,17 @@ from core_engine.speculation.training.corpus import CorpusSpec, Sequences
 from core_engine.speculation.training.learners import (
     DraftLearner,
     EagleLearner,
+    ExitLearner,
     FeatureText,
     Learner,
     MedusaLearner,
     SelfLearner,
 )
-from core_engine.speculation.training.networks import Eagle, Medusa, Shape, SmallLlama
+from core_engine.speculation.training.networks import Eagle, Exit, Medusa, Shape, SmallLlama
 from core_engine.speculation.training.recipes import Recipe
 from core_engine.speculation.training.target import Target, open_target
 
-KINDS = ("draft", "medusa", "eagle", "self")
+KINDS = ("draft", "medusa", "eagle", "self", "exit")  # the last is `self` in its other form
 HIDDEN = 48
 SMALL = Shape(32, 64, 2, 4, 2, 8, window=20)
 RECIPES = {
@@ -40,6 +42,7 @@ RECIPES = {
     "medusa": Recipe("medusa", 6, 3, 24, 3e-3, 200),
     "self": Recipe("self", 6, 3, 24, 3e-3, 200, SMALL),
     "draft": Recipe("draft", 6, 3, 24, 3e-3, 200, SMALL),
+    "exit": Recipe("self", 6, 3, 24, 3e-3, 200, exit_layers=1),
 }
 TEXT = CorpusSpec(num_prompts=64, max_new_tokens=8, max_prompt_tokens=40, batch=4)
 
@@ -74,6 +77,9 @@ def learner(kind: str, target: Target, seed: int = 0, **changes: Any) -> Learner
     data = FeatureText(target, text, teacher, ids)
     if kind == "eagle":
         return EagleLearner(recipe, data, seed)
+    if kind == "exit":
+        sequences = [text.tokens[text.span(index)].tolist() for index in range(len(text))]
+        return ExitLearner(recipe, data, seed, target.after_layers(recipe.exit_layers, sequences, 2))
     return MedusaLearner(recipe, data, seed) if kind == "medusa" else SelfLearner(recipe, data, seed, ids)
 
 
@@ -84,9 +90,10 @@ def artefact_of(kind: str, made: Learner, target: Target) -> Artefact:
         tensors[name] = rounded_rows(tensor) if tensor.dim() == 2 else tensor.detach().float()
         if tensor.dim() == 2:
             tensor.copy_(tensors[name].dequantized())
-    shape = RECIPES[kind].shape
+    recipe = RECIPES[kind]
     named = {"name": target.name, "fingerprint": target.fingerprint}
-    return Artefact(kind, tensors, shortlist(target), named, {"shape": None if shape is None else asdict(shape)})
+    about = {"shape": None if recipe.shape is None else asdict(recipe.shape), "exit_layers": recipe.exit_layers}
+    return Artefact(recipe.kind, tensors, shortlist(target), named, about)
 
 
 def row(tokens: tuple[int, ...], start: int = 0, request_id: str = "a") -> Row:
@@ -100,7 +107,7 @@ class Made:
     def __init__(self, kind: str, directory: Path, kernels: str = "torch") -> None:
         if kernels == "compiled" and compiled_here().kernels != kernels:
             pytest.skip("no compiler")
-        self.kind, self.target = kind, target_of(directory, kernels)
+        self.kind, self.directory, self.target = kind, directory, target_of(directory, kernels)
         made = learner(kind, self.target)
         with torch.no_grad():
             for parameter in made.network.parameters():  # so that no two ids are nearly equal
@@ -109,7 +116,7 @@ class Made:
         self.artefact = artefact_of(kind, made, self.target)
 
     def proposer(self) -> Proposer:
-        return proposer_of(self.artefact, self.target.loaded, lambda: (self.target.embedding, self.target.head))
+        return proposer_of(self.artefact, self.target.loaded, self.target.opened)
 
     def hidden(self, tokens: list[int]) -> torch.Tensor:
         """The target's features of a sequence."""
@@ -118,9 +125,8 @@ class Made:
     def reference(self, tokens: list[int], k: int = 4) -> list[int]:
         """Greedy drafts after `tokens` by the network alone, each from a pass over everything."""
         with torch.no_grad():
-            return {"draft": self._llama, "self": self._llama, "eagle": self._eagle, "medusa": self._medusa}[self.kind](
-                tokens, k
-            )
+            by_kind = {"draft": self._llama, "self": self._llama, "exit": self._exit, "eagle": self._eagle}
+            return by_kind.get(self.kind, self._medusa)(tokens, k)
 
     def _llama(self, tokens: list[int], k: int) -> list[int]:
         network = self.network
@@ -135,6 +141,23 @@ class Made:
         for _ in range(k):
             logits = network(torch.tensor(found)[None])[0, -1] @ head.t()
             found.append(int(self.ids[logits.argmax()]))
+        return found[len(tokens) :]
+
+    def _exit(self, tokens: list[int], k: int) -> list[int]:
+        """transformers' model of the first layers, rounded as the draft holds them."""
+        network = self.network
+        assert isinstance(network, Exit)
+        oracle = AutoModelForCausalLM.from_pretrained(self.directory, dtype=torch.float32).model
+        oracle.layers = oracle.layers[: RECIPES["exit"].exit_layers]
+        for parameter in oracle.parameters():
+            if parameter.dim() == 2:
+                parameter.copy_(rounded_rows(parameter).dequantized())
+        oracle.norm.weight.copy_(network.norm.weight)
+        head = rounded_rows(self.target.head[self.ids] @ network.project_out.weight).dequantized()
+        found = list(tokens)
+        for _ in range(k):
+            state = oracle(torch.tensor(found)[None]).last_hidden_state[0, -1]
+            found.append(int(self.ids[(head @ state).argmax()]))
         return found[len(tokens) :]
 
     def _eagle(self, tokens: list[int], k: int) -> list[int]:
