@@ -56,9 +56,9 @@ def train_draft(
     """Train a draft for a model, and measure on held-out prompts how many tokens it brings a pass of the model.
 
     draft: a small Llama trained on text that the model did not write. medusa: heads on its last hidden state. eagle:
-    one layer that continues its hidden states. self: a small Llama distilled from it, or its own first layers (--exit-layers). The last three learn from text
-    that the model generates, made once and shared. Stopped at any moment, the same command goes on where it was. The
-    draft is used with --set speculation=KIND --set draft_model=FILE.
+    one layer that continues its hidden states. self: a small Llama distilled from it, or with --exit-layers its own
+    first layers. The last three learn from text that the model generates, made once and shared. Stopped at any moment,
+    the same command goes on where it was. The draft is used with --set speculation=KIND --set draft_model=FILE.
     """
     from core_engine.config import EngineConfig
     from core_engine.model.embedded import cache_root
