@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
+from experiments.claims.timed_row import timed_row
 from experiments.statistics import CurveSamples, judge
 from experiments.step_probe import PairedProbe, ProbedStep, probe_pair
 from ledger.hardware import accelerator
@@ -90,29 +91,12 @@ def _rows(dtype: str, found: PairedProbe) -> list[dict[str, Any]]:
     timed += [("linear layers", step, pair) for step, pair in zip(STEPS, found.products, strict=False)]
     verdicts = judge([CurveSamples(str(i), "mean", "lower", *pair) for i, (*_, pair) in enumerate(timed)])
     return [
-        {
-            "part": f"{of}, {step.phase}, batch {step.batch}, against {dtype}",
-            "of": of,
-            "phase": step.phase,
-            "batch": step.batch,
-            "seq_len": step.seq_len,
-            "dtype": dtype,
-            "variable": "weights",
-            "values": ["none", "w8a8"],
-            "baseline": verdict.baseline,
-            "candidate": verdict.candidate,
-            "change_pct": verdict.change_pct,
-            "ci95": None if verdict.ci95 is None else list(verdict.ci95),
-            "noise_floor_pct": verdict.noise_floor_pct,
-            "verdict": verdict.verdict,
-            "repeats": verdict.pairs,
-            "unit": "s",
-            "kernels": found.kernels,
-            "threads": found.threads,
-            "provenance": "measured",
-        }
+        timed_row(
+            step, verdict, found, part=f"{of}, {step.phase}, batch {step.batch}, against {dtype}", of=of,
+            variable="weights", values=["none", "w8a8"],
+        )
         for (of, step, _), verdict in zip(timed, verdicts, strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _card(name: str) -> dict[str, Any]:

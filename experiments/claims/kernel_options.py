@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
+from experiments.claims.timed_row import timed_row
 from experiments.statistics import CurveSamples, judge
 from experiments.step_probe import PairedProbe, ProbedStep, probe_pair
 
@@ -86,28 +87,12 @@ def _rows(
     found = probe(steps, arms, int(repeats) if repeats and repeats != "auto" else REPEATS)
     curves = [CurveSamples(str(index), "mean", "lower", *pairs) for index, pairs in enumerate(found.seconds)]
     return [
-        {
-            "part": f"{step.phase}, batch {step.batch}, {step.seq_len} tokens, {name}={values[1]}",
-            "phase": step.phase,
-            "batch": step.batch,
-            "seq_len": step.seq_len,
-            "variable": name,
-            "values": list(values),
-            "baseline": verdict.baseline,
-            "candidate": verdict.candidate,
-            "change_pct": verdict.change_pct,
-            "ci95": None if verdict.ci95 is None else list(verdict.ci95),
-            "noise_floor_pct": verdict.noise_floor_pct,
-            "verdict": verdict.verdict,
-            "repeats": verdict.pairs,
-            "unit": "s",
-            "kernels": found.kernels,
-            "dtype": found.dtype,
-            "threads": found.threads,
-            "provenance": "measured",
-        }
+        timed_row(
+            step, verdict, found, part=f"{step.phase}, batch {step.batch}, {step.seq_len} tokens, {name}={values[1]}",
+            variable=name, values=list(values),
+        )
         for step, verdict in zip(steps, judge(curves), strict=True)
-    ]
+    ]  # fmt: skip
 
 
 def _changes(rows: Sequence[Mapping[str, Any]]) -> str:

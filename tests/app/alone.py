@@ -1,14 +1,17 @@
-"""A page by itself, what it says, and a home folder of its own."""
+"""A page by itself, what it says, a home folder of its own, and a store with a finished job."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import streamlit as st
 from streamlit.testing.v1 import AppTest
+
+from experiments.store import Store
 
 PATIENCE_S = 120
 
@@ -39,3 +42,24 @@ def used(path: Path) -> Iterator[Path]:
         del os.environ["TRILEMMA_HOME"]
     else:
         os.environ["TRILEMMA_HOME"] = before
+
+
+@dataclass(frozen=True)
+class StoredJob:
+    """A home folder whose store has one finished run of a kind."""
+
+    home: Path
+    kind: str
+    run_id: str
+    spec: dict[str, Any]
+    result: dict[str, Any]
+
+    @property
+    def store(self) -> Store:
+        return Store(self.home / "runs.sqlite3")
+
+    def add(self, state: str = "done", result: dict[str, Any] | None = None, **spec: Any) -> str:
+        """Another run of the same spec."""
+        run_id = self.store.create_run(self.kind, {**self.spec, **spec})
+        self.store.update_run(run_id, state=state, result=result)
+        return run_id

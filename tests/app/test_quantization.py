@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from experiments.quality.evaluation import run_evaluation
 from experiments.quality.predictions import lock_in
 from experiments.quality.spec import EvalSpec
 from experiments.store import Store
-from tests.app.alone import page_alone, texts, used
+from tests.app.alone import StoredJob, page_alone, texts, used
 from tests.core_engine.conftest import make_llama
 
 PROMPT = "the quick brown fox jumps over the lazy dog and "
@@ -30,28 +29,8 @@ ARMS = [{"weights": "w8a8"}, {"weights": "w4a16-rtn", "weight_group": "32"}, {"k
 LABELS = ["weights=w8a8", "weights=w4a16-rtn, weight_group=32", "kv_dtype=int8"]
 
 
-@dataclass(frozen=True)
-class Evaluated:
-    """A store with one real evaluation of a tiny model."""
-
-    home: Path
-    run_id: str
-    spec: dict[str, Any]
-    result: dict[str, Any]
-
-    @property
-    def store(self) -> Store:
-        return Store(self.home / "runs.sqlite3")
-
-    def add(self, state: str = "done", result: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Another run of the same spec."""
-        run_id = self.store.create_run("eval", {**self.spec, **spec})
-        self.store.update_run(run_id, state=state, result=result)
-        return run_id
-
-
 @pytest.fixture(scope="module")
-def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
+def evaluated(tmp_path_factory: pytest.TempPathFactory) -> StoredJob:
     """Three formats of a tiny random model against bf16: 8 items, a text, timed steps."""
     home, model = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("tiny")
     make_llama(model, hidden_size=96, intermediate_size=192)
@@ -64,11 +43,11 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluated:
     run_id = store.create_run("eval", spec)
     result = run_evaluation(spec, store, run_id)
     store.update_run(run_id, state="done", result=result)
-    return Evaluated(home, run_id, spec, result)
+    return StoredJob(home, "eval", run_id, spec, result)
 
 
 @pytest.fixture
-def home(evaluated: Evaluated) -> Iterator[Path]:
+def home(evaluated: StoredJob) -> Iterator[Path]:
     yield from used(evaluated.home)
 
 
@@ -98,7 +77,7 @@ def test_a_choice_that_is_not_accepted_is_passed_over_in_one_line(empty: Path) -
     assert len(app.warning) == 1 and "weights=w3a16" in app.warning[0].value and "limit=7" in app.warning[0].value
 
 
-def test_a_format_that_the_model_refuses_is_one_line_with_what_is_accepted(home: Path, evaluated: Evaluated) -> None:
+def test_a_format_that_the_model_refuses_is_one_line_with_what_is_accepted(home: Path, evaluated: StoredJob) -> None:
     run_id = evaluated.add("failed")
     said = "weight_group: 128 is not accepted; accepted: 64 or 32, which divide the input widths of this model"
     evaluated.store.update_run(run_id, error=said)
@@ -107,7 +86,7 @@ def test_a_format_that_the_model_refuses_is_one_line_with_what_is_accepted(home:
     evaluated.store.delete_run(run_id)
 
 
-def test_results_are_hidden_until_predictions_are_entered(home: Path, evaluated: Evaluated) -> None:
+def test_results_are_hidden_until_predictions_are_entered(home: Path, evaluated: StoredJob) -> None:
     run_id = evaluated.add(result=evaluated.result)
     app = page_alone("quantization", run=run_id)
     assert translate("en", "quant.predict_ready") in texts(app) and not app.table
@@ -127,7 +106,7 @@ def test_results_are_hidden_until_predictions_are_entered(home: Path, evaluated:
     evaluated.store.delete_run(run_id)
 
 
-def test_predictions_can_be_skipped(home: Path, evaluated: Evaluated) -> None:
+def test_predictions_can_be_skipped(home: Path, evaluated: StoredJob) -> None:
     run_id = evaluated.add(result=evaluated.result)
     app = page_alone("quantization", run=run_id)
     next(b for b in app.button if b.label == translate("en", "quant.skip")).click().run()
@@ -137,7 +116,7 @@ def test_predictions_can_be_skipped(home: Path, evaluated: Evaluated) -> None:
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_stored_evaluation_is_shown_in_full(home: Path, evaluated: Evaluated, lang: str) -> None:
+def test_a_stored_evaluation_is_shown_in_full(home: Path, evaluated: StoredJob, lang: str) -> None:
     run_id = evaluated.add(result=evaluated.result, predictions={})
     app, words = page_alone("quantization", run=run_id, lang=lang), catalogue(lang)
     shown = texts(app)
@@ -155,7 +134,7 @@ def test_a_stored_evaluation_is_shown_in_full(home: Path, evaluated: Evaluated, 
     evaluated.store.delete_run(run_id)
 
 
-def test_a_slice_that_lost_is_red_and_named_though_the_mean_did_not_move(home: Path, evaluated: Evaluated) -> None:
+def test_a_slice_that_lost_is_red_and_named_though_the_mean_did_not_move(home: Path, evaluated: StoredJob) -> None:
     result = json.loads(json.dumps(evaluated.result))
     for row in result["baseline"]["slices"]:
         row["signal"] = row["slice"] != "two"
@@ -174,7 +153,7 @@ def test_a_slice_that_lost_is_red_and_named_though_the_mean_did_not_move(home: P
     evaluated.store.delete_run(run_id)
 
 
-def test_an_older_evaluation_without_bytes_and_speed_still_shows_its_quality(home: Path, evaluated: Evaluated) -> None:
+def test_an_older_evaluation_without_bytes_and_speed_still_shows_its_quality(home: Path, evaluated: StoredJob) -> None:
     result = json.loads(json.dumps(evaluated.result))
     for arm in (result["baseline"], *result["candidates"]):
         del arm["held"], arm["speed"]
@@ -185,7 +164,7 @@ def test_an_older_evaluation_without_bytes_and_speed_still_shows_its_quality(hom
     evaluated.store.delete_run(run_id)
 
 
-def test_a_killed_engine_is_said_and_can_be_resumed(home: Path, evaluated: Evaluated) -> None:
+def test_a_killed_engine_is_said_and_can_be_resumed(home: Path, evaluated: StoredJob) -> None:
     run_id = evaluated.add("running")
     evaluated.store.update_run(run_id, pid=2**22 - 1, pid_started=1.0)
     app = page_alone("quantization", run=run_id)
@@ -201,7 +180,7 @@ def test_an_unknown_run_is_named(home: Path) -> None:
     assert "deadbeef" in page_alone("quantization", run="deadbeef").warning[0].value
 
 
-def test_predictions_are_said_once_and_checked(evaluated: Evaluated) -> None:
+def test_predictions_are_said_once_and_checked(evaluated: StoredJob) -> None:
     from ledger.errors import InputError
 
     run_id = evaluated.add(result=evaluated.result)

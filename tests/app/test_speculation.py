@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from experiments.speculation.spec import SpeculationSpec
 from experiments.speculation_setup import Choice
 from experiments.store import Store
 from ledger.errors import InputError
-from tests.app.alone import page_alone, texts, used
+from tests.app.alone import StoredJob, page_alone, texts, used
 from tests.experiments.fakes import FakeRig, VirtualClock
 
 SPEC: dict[str, Any] = {
@@ -30,38 +29,18 @@ WORDS = {lang: {**catalogue(lang), **{k.removeprefix("chart."): v for k, v in ca
          for lang in ("en", "zh")}  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Measured:
-    """A store with one run of the fake engine, which has the real one's scheduler and counters."""
-
-    home: Path
-    run_id: str
-    spec: dict[str, Any]
-    result: dict[str, Any]
-
-    @property
-    def store(self) -> Store:
-        return Store(self.home / "runs.sqlite3")
-
-    def add(self, state: str = "done", result: dict[str, Any] | None = None, **spec: Any) -> str:
-        """Another run of the same spec."""
-        run_id = self.store.create_run("speculation", {**self.spec, **spec})
-        self.store.update_run(run_id, state=state, result=result)
-        return run_id
-
-
 @pytest.fixture(scope="module")
-def measured(tmp_path_factory: pytest.TempPathFactory) -> Measured:
+def measured(tmp_path_factory: pytest.TempPathFactory) -> StoredJob:
     home, clock = tmp_path_factory.mktemp("home"), VirtualClock()
     store, spec = Store(home / "runs.sqlite3"), SpeculationSpec.from_dict(SPEC).to_dict()
     run_id = store.create_run("speculation", spec)
     result = json.loads(json.dumps(run_speculation(spec, store, run_id, rig=FakeRig(clock), spend=clock.sleep)))
     store.update_run(run_id, state="done", result=result)
-    return Measured(home, run_id, spec, result)
+    return StoredJob(home, "speculation", run_id, spec, result)
 
 
 @pytest.fixture
-def home(measured: Measured) -> Iterator[Path]:
+def home(measured: StoredJob) -> Iterator[Path]:
     yield from used(measured.home)
 
 
@@ -84,7 +63,7 @@ def test_no_task_can_not_be_run(empty: Path) -> None:
         Choice(tasks=()).spec()
 
 
-def test_results_are_hidden_until_predictions_are_entered(home: Path, measured: Measured) -> None:
+def test_results_are_hidden_until_predictions_are_entered(home: Path, measured: StoredJob) -> None:
     run_id = measured.add(result=measured.result)
     app = page_alone("speculation", run=run_id)
     assert translate("en", "spec.predict_ready") in texts(app) and not app.table
@@ -99,7 +78,7 @@ def test_results_are_hidden_until_predictions_are_entered(home: Path, measured: 
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
-def test_a_finished_run_shows_verdict_table_charts_and_export(home: Path, measured: Measured, lang: str) -> None:
+def test_a_finished_run_shows_verdict_table_charts_and_export(home: Path, measured: StoredJob, lang: str) -> None:
     run_id = measured.add(result=measured.result, predictions={})
     app, words = page_alone("speculation", run=run_id, lang=lang), catalogue(lang)
     shown = texts(app)
@@ -112,7 +91,7 @@ def test_a_finished_run_shows_verdict_table_charts_and_export(home: Path, measur
     measured.store.delete_run(run_id)
 
 
-def test_a_form_that_could_not_run_is_named_with_its_reason(home: Path, measured: Measured) -> None:
+def test_a_form_that_could_not_run_is_named_with_its_reason(home: Path, measured: StoredJob) -> None:
     result = {**measured.result, "unavailable": [{"form": "ngram", "reason": "draft_model: no draft for this model"}]}
     run_id = measured.add(result=result, predictions={})
     assert "no draft for this model" in texts(page_alone("speculation", run=run_id))
@@ -120,14 +99,14 @@ def test_a_form_that_could_not_run_is_named_with_its_reason(home: Path, measured
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled"])
-def test_a_stopped_run_offers_to_go_on(home: Path, measured: Measured, state: str) -> None:
+def test_a_stopped_run_offers_to_go_on(home: Path, measured: StoredJob, state: str) -> None:
     run_id = measured.add(state, predictions={})
     app = page_alone("speculation", run=run_id)
     assert any(button.label == translate("en", "spec.resume") for button in app.button)
     measured.store.delete_run(run_id)
 
 
-def test_refusals_are_said_with_the_figure_that_stands_in_the_way(home: Path, measured: Measured) -> None:
+def test_refusals_are_said_with_the_figure_that_stands_in_the_way(home: Path, measured: StoredJob) -> None:
     result = json.loads(json.dumps(measured.result))
     for part in result["tasks"]:
         for row in part["rows"]:
@@ -139,7 +118,7 @@ def test_refusals_are_said_with_the_figure_that_stands_in_the_way(home: Path, me
     measured.store.delete_run(run_id)
 
 
-def test_figures_of_the_view_are_those_of_the_result(measured: Measured) -> None:
+def test_figures_of_the_view_are_those_of_the_result(measured: StoredJob) -> None:
     tables = view.task_tables(measured.result)
     assert [table.task for table in tables] == ["chat", "copy"]
     constructed = view.constructed_rows(measured.result)
@@ -154,7 +133,7 @@ def test_figures_of_the_view_are_those_of_the_result(measured: Measured) -> None
     assert view.batch_where_gain_ends(measured.result, "ngram") is None
 
 
-def test_the_command_says_what_differs_from_the_defaults(measured: Measured) -> None:
+def test_the_command_says_what_differs_from_the_defaults(measured: StoredJob) -> None:
     assert view.speculation_command(SpeculationSpec().to_dict()) == "trilemma speculation"
     command = view.speculation_command({**measured.spec, "settings": {"dtype": "fp32"}, "constructed": False})
     assert "--set dtype=fp32" in command and "--tasks chat,copy" in command and "--batches 1,4" in command
@@ -203,7 +182,7 @@ def test_an_interval_beyond_the_chart_ends_in_an_arrow_and_leaves_the_scale() ->
     assert highest < 5
 
 
-def test_what_is_undecided_is_not_called_a_loss(home: Path, measured: Measured) -> None:
+def test_what_is_undecided_is_not_called_a_loss(home: Path, measured: StoredJob) -> None:
     result = json.loads(json.dumps(measured.result))
     for place, part in enumerate(result["tasks"]):
         for row in part["rows"]:

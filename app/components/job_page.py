@@ -1,0 +1,106 @@
+"""The frame of a page about stored jobs: question, setup, what runs now, the guess beforehand, results, going on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import streamlit as st
+
+from app.components.failed import failed_run
+from app.components.inputs import passed_over
+from app.components.stored_job import cancel, must_predict, resume, resume_button, shown_run, start, tell, told
+from app.state import store, t
+from experiments import jobs
+from experiments.quality.predictions import Prediction
+from experiments.store import Run, Store
+
+
+class Chosen(Protocol):
+    """What the setup was left at."""
+
+    def spec(self) -> dict[str, Any]:
+        """The job's spec."""
+        ...
+
+
+class Setup(Protocol):
+    """Draws the inputs; while a run is active Cancel stands in the place of Run."""
+
+    def __call__(
+        self,
+        page: str,
+        *,
+        active: bool,
+        cancelling: bool,
+        primary: bool,
+        on_run: Callable[[Any], None],
+        on_cancel: Callable[[], None],
+    ) -> None: ...
+
+
+Guessed = Callable[[dict[str, Prediction]], None]
+
+
+@dataclass(frozen=True)
+class JobPage:
+    """name: prefix of its words and keys; kind: of its runs. what: a run's own words in the box to choose one from.
+
+    live: draws a run at work. asks: whether a run's spec has anything to guess; ask: asks for the guesses, which
+    lock_in keeps. results: draws a finished one.
+    """
+
+    name: str
+    kind: str
+    what: Callable[[Run], str]
+    setup: Setup
+    live: Callable[[str], None]
+    ask: Callable[[Run, Guessed], None]
+    lock_in: Callable[[str, dict[str, Prediction], Store], None]
+    results: Callable[[Run], None]
+    asks: Callable[[Run], bool] = lambda run: True
+
+
+def job_page(page: JobPage) -> None:
+    """Draw it for the run in the address, or the newest one."""
+    name = page.name
+    st.title(t(f"{name}.question"), anchor=False)
+    st.caption(t(f"{name}.caption"))
+    run = shown_run(name, page.kind, t(f"{name}.stored"), page.what)
+    active = run is not None and run.state in jobs.ACTIVE
+    asking = run is not None and must_predict(run) and page.asks(run)
+
+    def begin(choice: Chosen) -> None:
+        start(name, page.kind, choice.spec)
+
+    page.setup(
+        name,
+        active=active,
+        cancelling=run is not None and run.cancel_requested,
+        primary=not asking,
+        on_run=begin,
+        on_cancel=lambda: cancel(name, run),
+    )
+    passed_over(name)
+    told(name)
+    if run is None:
+        st.markdown(t(f"{name}.intro"))
+        return
+    if active:
+        page.live(run.id)
+    if asking:
+        page.ask(run, lambda given: tell(name, lambda: page.lock_in(run.id, given, store())))
+    elif run.result is not None and not active:
+        page.results(run)
+    else:
+        _stopped(name, run)
+
+
+def _stopped(name: str, run: Run) -> None:
+    """What became of a run without a result, and the way to go on."""
+    if run.state == "failed":
+        failed_run(run, t(f"{name}.failed_next"), lambda: resume(name, run), t(f"{name}.resume"))
+    elif run.state == "cancelled":
+        st.info(t(f"{name}.cancelled"))
+        resume_button(name, run, t(f"{name}.resume"))
