@@ -65,6 +65,7 @@ def test_c13_verdicts(row: Mapping[str, Any], verdict: str) -> None:
     assert draft_passes.judge_passes(row)[0] == verdict
 
 
+@pytest.mark.slow
 def test_c15_follows_the_model_on_an_engine_whose_passes_are_known() -> None:
     found = draft_passes.curve(OPTIONS, measure)
     assert found["verdict"] in (HOLDS, LIMITED) and "off by" in found["reason"]

@@ -151,6 +151,7 @@ def on(tiny: Mapping[str, Any]) -> Any:
     return lambda arms, base, items, _: evaluate(arms, base, items, [TEXT])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("claim", ["C06", "C50"])
 def test_kv_claims_run_on_a_tiny_model(claim: str, tiny: dict[str, Any]) -> None:
     options = {"settings": {**tiny, "kv_memory_mib": 4}}

@@ -101,6 +101,7 @@ def test_few_items_without_a_change_are_not_called_equal() -> None:
     assert [one.slice for one in baseline_rows(items, before)] == ["facts"]
 
 
+@pytest.mark.slow
 def test_equal_settings_raise_few_false_alarms() -> None:
     """A/A: both answer with the same chance; any of 8 tests that calls a difference is a false alarm."""
     draw, alarms, hidden, runs = random.Random(1), 0, 0, 200

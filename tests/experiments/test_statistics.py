@@ -192,6 +192,7 @@ def test_equal_arms_raise_a_false_alarm_in_at_most_one_comparison_in_twenty(repe
     assert alarms <= ALPHA * runs + 3 * math.sqrt(ALPHA * (1 - ALPHA) * runs)
 
 
+@pytest.mark.slow
 def test_repeated_looks_of_an_automatic_comparison_do_not_raise_more_false_alarms():
     rng = np.random.default_rng(8)
     runs, alarms = 150, 0
