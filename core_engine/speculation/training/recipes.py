@@ -67,8 +67,8 @@ def recipe(
             "eagle", 1000, 8, 192, 1e-3, shape=_one_layer(hidden_size), depths=((0.5, 1), (0.5, 3)), text=text
         ),
         "medusa": Recipe("medusa", 800, 12, 96, 1e-3, text=text),
-        "self": Recipe("self", 2000, 12, 192, 2e-3, shape=small, text=text),
-        "draft": Recipe("draft", 1500, 16, 128, 2e-3, shape=replace(small, hidden_size=128, num_heads=4), text=None),
+        "self": Recipe("self", 1400, 12, 192, 2e-3, shape=small, text=text),
+        "draft": Recipe("draft", 1000, 16, 128, 2e-3, shape=replace(small, hidden_size=128, num_heads=4), text=None),
     }[kind]
     if exit_layers is not None:
         found = replace(found, steps=600, shape=None, exit_layers=exit_layers)
