@@ -17,7 +17,8 @@ LISTED = 50
 
 
 def shown_run(page: str, kind: str, caption: str, what: Callable[[Run], str]) -> Run | None:
-    """The run of the address, else the one that runs, else the newest of its kind; with the box to choose another.
+    """The run of the address, else the one that runs, else the newest of its kind that has a result; with the box to
+    choose another.
 
     what: a run's own words in that box, after its state and time.
     """
@@ -33,8 +34,9 @@ def shown_run(page: str, kind: str, caption: str, what: Callable[[Run], str]) ->
         set_address(run=None)
         return None
     ids = [run.id for run in runs]
-    running = next((run.id for run in runs if run.state in jobs.ACTIVE), ids[0])
-    first = asked if asked in ids else running
+    running = next((run.id for run in runs if run.state in jobs.ACTIVE), None)
+    finished = next((run.id for run in runs if run.result is not None), ids[0])
+    first = asked if asked in ids else running or finished
     labels = {run.id: _label(run, what(run)) for run in runs}
     chosen = st.selectbox(
         caption, ids, index=ids.index(first), format_func=labels.__getitem__, key=f"{page}-run-{first}"

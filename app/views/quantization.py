@@ -7,6 +7,7 @@ from app.components.quantization_live import live_evaluation
 from app.components.quantization_predictions import ask
 from app.components.quantization_results import results
 from app.components.quantization_setup import setup
+from app.state import t
 from experiments.quality.predictions import lock_in
 from experiments.store import Run
 
@@ -19,4 +20,4 @@ def page() -> None:
 def _what(run: Run) -> str:
     arms = run.spec.get("arms") or []
     varied = [run.spec["vary"][0]] if run.spec.get("vary") else list(run.spec.get("settings") or {})
-    return ", ".join(str(next(iter(arm.values()))) for arm in arms) or ", ".join(varied)
+    return ", ".join(str(next(iter(arm.values()))) for arm in arms) or ", ".join(varied) or t("quant.no_candidate")

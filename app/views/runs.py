@@ -77,9 +77,10 @@ def _what(kind: str, spec: dict[str, Any]) -> str:
         values = " → ".join(str(value) for value in spec["values"])
         return f"{t('runs.vary', variable=t('var.' + spec['variable']), values=values)} · {spec['workload']}"
     if kind == "eval":
-        given = {**spec["settings"], **(dict([spec["vary"]]) if spec["vary"] else {})}
+        given = [f"{name}={value}" for name, value in spec["settings"].items()]
+        varied = [f"{name}={','.join(map(str, values))}" for name, values in [spec["vary"]]] if spec["vary"] else []
         arms = (", ".join(f"{name}={value}" for name, value in arm.items()) for arm in spec.get("arms") or ())
-        return " · ".join([kind, *(f"{name}={value}" for name, value in given.items()), *arms])
+        return " · ".join([kind, *given, *varied, *arms])
     if kind == "speculation":
         settings = [f"{name}={value}" for name, value in spec["settings"].items()]
         return " · ".join([kind, ", ".join(spec["forms"]), *settings])

@@ -45,7 +45,12 @@ def evaluate(
     limit: Limit = None,
     resume: Resume = None,
     seed: Annotated[
-        str, typer.Option("--seed", metavar="N", help="Of the halves that what a mean hides is sought in.")
+        str,
+        typer.Option(
+            "--seed",
+            metavar="N",
+            help="Seed of the split into halves: a loss that a mean hides is sought in one and confirmed in the other.",
+        ),
     ] = "0",
     speed: Annotated[
         bool, typer.Option("--speed", help="Time steps of every candidate beside the baseline's.")

@@ -17,10 +17,10 @@ Tasks = Annotated[
     str | None, typer.Option("--tasks", metavar="A,B", help="Kinds of task: chat, code, copy, open; or none.")
 ]
 Batches = Annotated[
-    str | None, typer.Option("--batches", metavar="N,M", help="Sequences at once: 1 to 32 in powers of two, or none.")
+    str | None, typer.Option("--batches", metavar="N,M", help="Sequences at once, each 1 to 64; or none.")
 ]
 Drafts = Annotated[str, typer.Option("--drafts", metavar="K", help="Tokens drafted at a time.")]
-Prompts = Annotated[str | None, typer.Option("--prompts", metavar="N", help="So many prompts of each task.")]
+Prompts = Annotated[str | None, typer.Option("--prompts", metavar="N", help="So many prompts of each task, at most 4.")]
 
 
 def speculation(
@@ -29,8 +29,13 @@ def speculation(
     tasks: Tasks = None,
     drafts: Drafts = "4",
     prompts: Prompts = None,
-    max_tokens: Annotated[str, typer.Option("--max-tokens", metavar="N", help="Of an answer.")] = "64",
-    repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Of everything, in turns.")] = "5",
+    max_tokens: Annotated[str, typer.Option("--max-tokens", metavar="N", help="Most tokens of an answer.")] = "64",
+    repeats: Annotated[
+        str,
+        typer.Option(
+            "--repeats", metavar="N", help="So often everything, in turns; one repeat gives no interval and no verdict."
+        ),
+    ] = "5",
     batches: Batches = None,
     constructed: Annotated[
         bool, typer.Option("--constructed/--no-constructed", help="Drafts right as often as we want, for the curve.")
@@ -90,14 +95,16 @@ def print_speculation(result: Mapping[str, Any]) -> None:
 
     out = console()
     for task in result["tasks"]:
-        _print_part(out, f"{task['name']}: {task['plain']['prompts']} prompts, one at a time", task)
+        _print_part(out, f"{task['name']}: {_counted(task['plain']['prompts'], 'prompt')}, one at a time", task)
     if result["constructed"] is not None:
         _print_part(out, "constructed drafts (right as often as we want)", result["constructed"])
     for batch in result["batches"]:
-        _print_part(out, f"{batch['batch']} sequences at once", batch)
+        _print_part(out, f"{_counted(batch['batch'], 'sequence')} at once", batch)
     for one in result["unavailable"]:
         out.print(f"{one['form']}: {one['reason']}")
-    out.print(f"k = {result['num_draft_tokens']}, {result['repeats']} repeats; run {result['run_id']}; measured")
+    out.print(
+        f"k = {result['num_draft_tokens']}, {_counted(result['repeats'], 'repeat')}; run {result['run_id']}; measured"
+    )
 
 
 def _print_part(out: Any, title: str, part: Mapping[str, Any]) -> None:
@@ -115,6 +122,10 @@ def _print_part(out: Any, title: str, part: Mapping[str, Any]) -> None:
         )  # fmt: skip
     out.print(title)
     out.print(table)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
 
 
 def _ends(ends: Sequence[float] | None) -> str:

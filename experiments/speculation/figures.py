@@ -58,7 +58,7 @@ def _row(
     alpha = _ratio(sum(accepted), sum(tested))
     k = int(found[0]["k"])
     costs = costs_of(label, found, plain)
-    advice = advise(alpha, k, costs, verdict.verdict if verdict.pairs > 1 else None)
+    advice = advise(alpha, k, costs, verdict.verdict)
     same = [sum(a == b for a, b in zip(one["answers"], base["answers"], strict=True))
             for one, base in zip(found, plain, strict=True)]  # fmt: skip
     return {

@@ -45,4 +45,6 @@ def test_a_stored_run_is_listed_and_printed(
     store.update_run(run_id, state="done", result=result)
     assert run(["runs", "show", run_id]) == 0
     shown = capsys.readouterr().out
-    assert "copy: 1 prompts, one at a time" in shown and "ngram" in shown and "1/1" in shown
+    assert "copy: 1 prompt, one at a time" in shown and "ngram" in shown and "1/1" in shown
+    (row,) = result["tasks"][0]["rows"]
+    assert row["verdict"] == "inconclusive" and row["advice"]["verdict"] == "unknown"  # one repeat decides nothing
