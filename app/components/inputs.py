@@ -53,7 +53,7 @@ def several(
     key = key_of(page, name)
     if not set(st.session_state.get(key, [None])) <= set(options):
         _start(page, name, lambda text: _several(text, options), list(default))
-    chosen = st.multiselect(label, options, format_func=shown, key=key)
+    chosen = st.pills(label, options, selection_mode="multi", format_func=shown, key=key)
     value = [option for option in options if option in chosen]
     _keep(page, name, ",".join(value) or NO_CHOICE)
     return value

@@ -61,13 +61,13 @@ def test_without_a_run_the_page_asks_and_offers_one_button(empty: Path, lang: st
     app, words = page_alone("quantization", lang=lang), catalogue(lang)
     assert app.title[0].value == words["quant.question"] and words["quant.intro"] in texts(app)
     assert not app.button(key="run").disabled
-    assert app.multiselect[0].value == ["w8a8", "w4a16-rtn", "w4a16-awq", "w4a16-gptq"]
+    assert app.pills[0].value == ["w8a8", "w4a16-rtn", "w4a16-awq", "w4a16-gptq"]
 
 
 def test_nothing_chosen_can_not_be_run_and_the_address_keeps_the_choice(empty: Path) -> None:
     app = page_alone("quantization", weights="-", kv="-")
     assert app.button(key="run").disabled and translate("en", "quant.choose_one") in texts(app)
-    app.multiselect[1].set_value(["int2-outliers", "int4"]).run()
+    app.pills[1].set_value(["int2-outliers", "int4"]).run()
     assert app.query_params["kv"] in ("int4,int2-outliers", ["int4,int2-outliers"])
     assert not app.button(key="run").disabled
 
