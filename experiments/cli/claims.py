@@ -11,7 +11,7 @@ from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import CANCELLED, DONE, print_json
 
 REQUESTS = "Requests a run; where quality is asked for, items a slice and thousands of characters of each text."
-ARMS = ["baseline", *["candidate"] * 8]
+ARMS = ["baseline", "candidate"]
 
 app = typer.Typer(help="List claims about inference and check them here.", invoke_without_command=True)
 

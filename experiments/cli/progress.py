@@ -109,9 +109,14 @@ def _describe(live: dict[str, Any], names: list[str]) -> str:
     text = PHASES.get(live["phase"], live["phase"])
     if live["phase"] == "running":
         of = f", repeat {live['repeat']} of {live['repeats']}" if len(names) > 1 else ""
-        return f"{text} {names[live['arm']]}{of}"
+        return f"{text} {_name(live['arm'], names)}{of}"
     return (
-        f"{text} ({names[live['arm']]})"
+        f"{text} ({_name(live['arm'], names)})"
         if live["phase"] in ("warmup", "quality", "items", "texts", "speed") and len(names) > 1
         else text
     )
+
+
+def _name(arm: int, names: list[str]) -> str:
+    """A check measures as many arms as it likes: beyond the named ones they are told by number."""
+    return names[arm] if arm < len(names) else f"arm {arm + 1}"

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import run
+from experiments.cli.progress import _Lines
 from experiments.speculation.run import run_speculation
 from experiments.speculation.spec import SpeculationSpec
 from experiments.store import Store
@@ -48,3 +49,12 @@ def test_a_stored_run_is_listed_and_printed(
     assert "copy: 1 prompt, one at a time" in shown and "ngram" in shown and "1/1" in shown
     (row,) = result["tasks"][0]["rows"]
     assert row["verdict"] == "inconclusive" and row["advice"]["verdict"] == "unknown"  # one repeat decides nothing
+
+
+def test_progress_of_more_arms_than_have_names_is_told_by_number(capsys: pytest.CaptureFixture[str]) -> None:
+    show = _Lines(["baseline", "candidate"])
+    for arm in (1, 9):
+        show({"phase": "running", "arm": arm, "repeat": 1, "repeats": 2})
+    assert capsys.readouterr().err.splitlines() == [
+        "measuring candidate, repeat 1 of 2", "measuring arm 10, repeat 1 of 2"
+    ]  # fmt: skip
