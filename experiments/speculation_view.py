@@ -74,7 +74,7 @@ class TaskTable:
     """Plain decoding of a task's prompts, and a row a form."""
 
     task: str
-    plain_tokens_per_s: float
+    plain_tokens_per_s: float | None
     prompts: int
     rows: tuple[FormRow, ...]
 

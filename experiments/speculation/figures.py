@@ -7,7 +7,7 @@ taken in one block with plain decoding.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from statistics import median
 from typing import Any
@@ -43,7 +43,7 @@ def plain_row(blocks: Sequence[Block]) -> dict[str, Any]:
     plain = [block[OFF] for block in blocks]
     return {
         "form": OFF,
-        "tokens_per_s": median(_rate(one) or 0.0 for one in plain),
+        "tokens_per_s": _middle(_rate(one) for one in plain),
         "pass_s": median(known) if (known := [one["plain_s"] for one in plain if one["plain_s"]]) else None,
         "tokens": plain[0]["tokens"],
         "prompts": len(plain[0]["answers"]),
@@ -75,7 +75,7 @@ def _row(
         "v": None if costs is None else costs.v,
         "c": None if costs is None else costs.c,
         "parallel": label in PARALLEL,
-        "tokens_per_s": median(_rate(one) or 0.0 for one in found),
+        "tokens_per_s": _middle(_rate(one) for one in found),
         **_speed(verdict),
         "predicted": {**_predicted(alpha, k, costs), "speedup": advice.predicted, "provenance": "computed"},
         "advice": asdict(advice),
@@ -127,6 +127,12 @@ def costs_of(label: str, found: Sequence[Mapping[str, Any]], plain: Sequence[Map
 def _by_position(found: Sequence[Mapping[str, Any]], name: str) -> list[int]:
     longest = max((len(one[name]) for one in found), default=0)
     return [sum(one[name][place] for one in found if place < len(one[name])) for place in range(longest)]
+
+
+def _middle(rates: Iterable[float | None]) -> float | None:
+    """None where no repeat had a pass with every sequence decoding: the first had ended before the last began."""
+    known = [rate for rate in rates if rate is not None]
+    return median(known) if known else None
 
 
 def _rate(one: Mapping[str, Any]) -> float | None:

@@ -10,7 +10,7 @@ import pytest
 from core_engine.speculation.proposer import NO_DRAFT
 from experiments.loadgen import Cancelled
 from experiments.speculation import parts as module
-from experiments.speculation.figures import OFF, rows_of
+from experiments.speculation.figures import OFF, plain_row, rows_of
 from experiments.speculation.parts import arm_names
 from experiments.speculation.run import run_speculation
 from experiments.speculation.spec import SpeculationSpec
@@ -174,3 +174,10 @@ def test_a_spec_is_the_same_after_the_store(tmp_path: Path) -> None:
 def test_every_planned_part_is_named_apart() -> None:
     names = arm_names(SpeculationSpec())
     assert len(names) == len(set(names)) and module.TASKS[0] in names[0]
+
+
+def test_a_rate_that_nothing_was_measured_for_is_missing_and_not_zero() -> None:
+    """The first of many answers can end before the last begins: then no pass has them all."""
+    nothing = {"tokens": 0, "seconds": 0.0, "plain_s": None, "answers": [[1]]}
+    assert plain_row([{OFF: nothing}])["tokens_per_s"] is None
+    assert plain_row([{OFF: nothing}, {OFF: nothing | {"tokens": 6, "seconds": 2.0}}])["tokens_per_s"] == 3.0
