@@ -103,7 +103,7 @@ def losing(options: Mapping[str, Any], measure: Measure) -> dict[str, Any]:
 def judge_losing(rows: Sequence[Found]) -> Verdict:
     """Holds when what the break-even refuses was measured not to be faster, and nothing pays on the small target.
 
-    With a limit when something pays there all the same.
+    With a limit when something pays there all the same; undecided while something seems to that nobody can tell yet.
     """
     refused = [found for found in rows if found[2]["advice"]["verdict"] == REFUSES]
     wrong = [found for found in refused if found[2]["verdict"] == "better"]
@@ -118,6 +118,10 @@ def judge_losing(rows: Sequence[Found]) -> Verdict:
         return FAILS, f"{text}; refused but faster: {'; '.join(map(_said, wrong))}"
     if paying:
         return LIMITED, f"{text}; on the small target it pays where acceptance is high: {'; '.join(map(_said, paying))}"
+    seeming = [found for found in small if found[2]["verdict"] == "inconclusive" and (found[2]["speedup"] or 0) > 1]
+    if seeming:
+        most = max(seeming, key=lambda found: found[2]["speedup"])
+        return UNDECIDED, f"{text}; {len(seeming)} cases on the small target need more repeats, above all {_said(most)}"
     return HOLDS, f"{text}; none pays on the small target"
 
 

@@ -157,6 +157,13 @@ REFUSED = {"verdict": "refuses", "reason": "acceptance", "needed_alpha": 0.6}
         ([("embedded", "open", made(advice=REFUSED, verdict="worse")), ("embedded", "copy", made())], LIMITED),
         ([("embedded", "open", made(advice=REFUSED, verdict="better"))], FAILS),
         ([("embedded", "open", made(verdict="inconclusive"))], UNDECIDED),
+        (
+            [
+                ("embedded", "open", made(advice=REFUSED, verdict="worse")),
+                ("embedded", "copy", made(verdict="inconclusive", speedup=4.8)),
+            ],
+            UNDECIDED,
+        ),
     ],
 )
 def test_c18_verdicts(rows: list[draft_forms.Found], verdict: str) -> None:
