@@ -16,6 +16,8 @@ from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.kernels.choice import KernelChoice
 from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.speculation.artefact import KINDS
+from ledger.errors import CannotRunError
 from ledger.model_spec import ModelSpec
 
 NS = 1_000_000_000
@@ -145,6 +147,8 @@ class FakeRig:
         self._speed = speed
 
     def engine(self, config: EngineConfig, proposer: Any = None) -> Engine:
+        if proposer is None and config.speculation in KINDS:
+            raise CannotRunError("draft_model: no trained draft knows a model without weights")
         self.made.append(config)
         # A run's own level and a step's own jitter, as a real machine has both.
         level = self._random.lognormvariate(0, self._noise)
