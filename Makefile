@@ -29,7 +29,7 @@ gpu-check:
 peers: $(DEV_STAMP)
 	$(BIN)/python benchmarks/peers.py --out peers.json
 
-# The drafts that come with the project: an hour and a half on two cores; stopped, the same command goes on.
+# The drafts that come with the project: two and a half hours of one core; stopped, the same command goes on.
 drafts: $(RUN_STAMP)
 	for kind in eagle medusa self draft; do \
 	  $(BIN)/trilemma train-draft $$kind --out core_engine/speculation/trained/$$kind.safetensors || exit; \
