@@ -41,6 +41,7 @@ class EngineConfig:
     threads: int = 0
     kernels: str = "auto"
     graph: str = "auto"
+    overlap: str = "on"
     fused_ops: str = "on"
     attention: str = "flash"
     kv_splits: str = "auto"

@@ -9,6 +9,9 @@ from typing import Any
 
 from core_engine.sampling_params import SamplingParams
 
+# The id of a token that the step before is still computing: a row's only one, of a plan made ahead.
+PENDING = -1
+
 # Receives the distributions that a scoring request's targets are read from: (place of the first target in the
 # sequence, float64 natural log-probabilities [targets, vocab_size]), in order; again from the start after a preemption.
 Watch = Callable[[int, Any], None]

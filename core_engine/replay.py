@@ -8,11 +8,13 @@ apart from one that it would.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from core_engine.admission import admission_policy
 from core_engine.blocks import BlockPool
 from core_engine.config import EngineConfig
+from core_engine.foreseen import foreseen_plan, still_running
 from core_engine.kv_layout import kv_layout
 from core_engine.plan import StepPlan, StepResult
 from core_engine.request import Request, RequestLog, SamplingParams
@@ -30,9 +32,9 @@ def replay(record: Mapping[str, Any]) -> Iterator[tuple[StepPlan, Scheduler]]:
 
     Raises ReplayMismatch at the first step that differs, InputError for a record that lacks what a replay needs.
     """
-    replayed = _Replay(record)
-    for step in record["steps"]:
-        yield from replayed.step(step)
+    replayed, steps = _Replay(record), record["steps"]
+    for step, following in zip(steps, [*steps[1:], {}], strict=True):
+        yield from replayed.step(step, following)
 
 
 class _Replay:
@@ -58,14 +60,20 @@ class _Replay:
         self._entries = {entry["id"]: entry for entry in entries}
         self._to_come = entries[::-1]
         self._requests: dict[str, Request] = {}
+        self._foreseen: StepPlan | None = None
+        capacity = pool.num_blocks * config.block_size + 1
+        self._most_tokens = min(record["derived"]["max_position"], capacity)
 
-    def step(self, step: Mapping[str, Any]) -> Iterator[tuple[StepPlan, Scheduler]]:
+    def step(self, step: Mapping[str, Any], following: Mapping[str, Any]) -> Iterator[tuple[StepPlan, Scheduler]]:
+        """following: the step after it, {} when there is none."""
         now_ns = step["plan_start_ns"]
         self._arrive(now_ns)
         self._abort(now_ns)
         self._draft(step)
         self.scheduler.more_arrivals = step["more_arrivals"]
-        plan = self.scheduler.plan(now_ns)
+        plan = self._plan(now_ns, step)
+        if following.get("ahead"):
+            self._foreseen = foreseen_plan(self.scheduler, plan, self._most_tokens, now_ns)
         made = [[row.request_id, row.start, row.count] for row in plan.rows]
         recorded = [row[:3] for row in step["rows"]]
         if made != recorded:
@@ -73,6 +81,13 @@ class _Replay:
         yield plan, self.scheduler
         self._abort(step["execute_end_ns"])  # those that were dropped while the step was in flight
         self._commit(plan, step)
+
+    def _plan(self, now_ns: int, step: Mapping[str, Any]) -> StepPlan:
+        """The step's plan: the one made while the step before was in flight, less who has ended since, or a new one."""
+        foreseen, self._foreseen = self._foreseen, None
+        if foreseen is None or not step.get("ahead"):
+            return self.scheduler.plan(now_ns)
+        return replace(foreseen, rows=tuple(foreseen.rows[at] for at in still_running(self.scheduler, foreseen)))
 
     def _draft(self, step: Mapping[str, Any]) -> None:
         """Give the requests as many drafts as were computed in this step, of tokens that came."""

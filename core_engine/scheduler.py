@@ -219,6 +219,10 @@ class Scheduler:
             )
         )
 
+    def could_admit(self, now_ns: int) -> bool:
+        """Whether a waiting request may join the next step if it fits."""
+        return self._open_slots(now_ns) > 0
+
     def _sibling_will_publish(self, request: Request) -> bool:
         """Whether another sample of the same prompt is computing it right now, so that waiting a step saves it all."""
         if self.layout.prefix is None or not request.sample_index or self.admission.holds_finished:

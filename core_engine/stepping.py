@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from typing import Any
 
 from core_engine.admission import admission_policy
 from core_engine.blocks import BlockPool
 from core_engine.clock import Clock, MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.environment import describe
-from core_engine.executor.base import Executor
+from core_engine.executor.base import CaptureCost, Executor
 from core_engine.executor.torch_executor import make_torch_executor
+from core_engine.flights import Flight, Flights
 from core_engine.intake import refuse_full_queue, refuse_prompt, whole_ids
 from core_engine.kv.format import KVFormat
 from core_engine.kv_layout import kv_layout
@@ -75,7 +77,16 @@ class SteppingEngine:
         not_bound = bind_threads(config.pin_threads, loaded.decoder)
         here = describe(loaded.weights.device, loaded.weights.dtype)
         quantizing = {} if loaded.quantizing is None else {"quantizing": asdict(loaded.quantizing)}
-        self.environment = {**here, **asdict(loaded.kernels), **quantizing, "pinned": not_bound or "yes"}
+        self._flights = Flights(
+            self.executor, self.scheduler, self._most_tokens, ahead=config.overlap == "on" and proposer is None
+        )
+        self.environment = {
+            **here,
+            **asdict(loaded.kernels),
+            **quantizing,
+            "pinned": not_bound or "yes",
+            **_captured(self.executor),
+        }
         self.beside_bytes = 0  # weights of other models in this process, told by who loaded them
 
     def add(
@@ -148,21 +159,13 @@ class SteppingEngine:
     def step(self) -> list[Output]:
         """One step: plan, execute, commit. An empty list also when admission waits for more requests."""
         timer = StepTimer(self.clock.now_ns(), self.scheduler.more_arrivals)
-        timer.draft_ns = self.speculation.draft(
-            self.scheduler.running, lambda request: self.scheduler.draft_room(request, self._most_tokens)
-        )
-        plan = self.scheduler.plan(timer.plan_start_ns)
-        for request_id in plan.preempted:
-            self.speculation.release(request_id, ended=False)
-        if not plan.rows:
+        flight = self._flights.arriving() or self._next_flight(timer)
+        if flight is None:
             return []
-        try:
-            timer.execute_start_ns = self.clock.now_ns()
-            result = self.executor.execute(plan)
-            timer.execute_end_ns = self.clock.now_ns()
-        except BaseException:
-            self.scheduler.rollback(plan)
-            raise
+        plan, timer.ahead = flight.plan, flight.ahead
+        timer.execute_start_ns = timer.execute_start_ns or timer.plan_start_ns
+        result = self._flights.land(flight, timer.plan_start_ns)
+        timer.execute_end_ns = self.clock.now_ns()
         timer.observe_ns = self.speculation.observe(plan, result)
         self.trace.executed(timer, plan, result, self.scheduler)
         outputs = self._commit(plan, result, timer.execute_end_ns)
@@ -176,6 +179,19 @@ class SteppingEngine:
         )
         self.trace.end(timer, plan, self.scheduler, now_ns)
         return outputs
+
+    def _next_flight(self, timer: StepTimer) -> Flight | None:
+        """Plan a step and launch it; None when there is nothing to compute yet."""
+        timer.draft_ns = self.speculation.draft(
+            self.scheduler.running, lambda request: self.scheduler.draft_room(request, self._most_tokens)
+        )
+        plan = self.scheduler.plan(timer.plan_start_ns)
+        for request_id in plan.preempted:
+            self.speculation.release(request_id, ended=False)
+        if not plan.rows:
+            return None
+        timer.execute_start_ns = self.clock.now_ns()
+        return self._flights.launch(plan)
 
     def _commit(self, plan: StepPlan, result: StepResult, now_ns: int) -> list[Output]:
         outputs = []
@@ -210,6 +226,13 @@ class SteppingEngine:
     def _ended(self, request: Request) -> None:
         self.sessions.end(request)
         self.speculation.release(request.id, ended=True)
+
+
+def _captured(executor: Executor) -> dict[str, Any]:
+    """What a run's environment says of captured steps: nothing where none could be, what they took, or why there are
+    none."""
+    found = getattr(executor, "captured", None)
+    return {} if found is None else {"captured": asdict(found) if isinstance(found, CaptureCost) else found}
 
 
 def _namespace(loaded: LoadedModel, form: KVFormat) -> str:

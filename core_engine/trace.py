@@ -26,6 +26,7 @@ class StepTimer:
 
     plan_start_ns: int
     more_arrivals: bool
+    ahead: bool = False  # planned and launched while the step before was being computed
     execute_start_ns: int = 0
     execute_end_ns: int = 0
     model_s: float | None = None  # of the execution, in the decoder
@@ -105,6 +106,7 @@ class Trace:
                 "waiting": len(scheduler.waiting),
                 "slots_held": len(scheduler.running) - running,
                 "more_arrivals": timer.more_arrivals,
+                **({"ahead": True} if timer.ahead else {}),
                 "kv_used_blocks": timer.used_blocks,
                 "kv_used_tokens": used,
                 "kv_reserved_tokens": timer.used_blocks * scheduler.pool.block_size,

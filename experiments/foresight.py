@@ -14,7 +14,7 @@ REPEATING = ("copy", "code")  # workloads whose answers repeat their prompts
 def foreseen(spec: CompareSpec) -> list[str]:
     """Warnings about a comparison, each with the setting that would show the effect; empty when nothing speaks against
     it."""
-    return [*_without_drafts(spec), *_look_up(spec), *_switched_off(spec)]
+    return [*_without_drafts(spec), *_look_up(spec), *_switched_off(spec), *_no_device_apart(spec)]
 
 
 def _without_drafts(spec: CompareSpec) -> list[str]:
@@ -41,6 +41,16 @@ def _switched_off(spec: CompareSpec) -> list[str]:
             "--set draft_control=fixed would show it"
         ]
     return []
+
+
+def _no_device_apart(spec: CompareSpec) -> list[str]:
+    if spec.variable != "overlap":
+        return []
+    from core_engine.environment import cuda_is_here  # loads torch
+
+    if cuda_is_here() and "cpu" not in _values(spec, "device"):
+        return []
+    return ["overlap changes nothing on a CPU, where the host itself computes; --set device=cuda would show it"]
 
 
 def _values(spec: CompareSpec, name: str) -> tuple[object, ...]:

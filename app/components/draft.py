@@ -41,6 +41,7 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "threads": (1, 0),
     "kernels": ("torch", "auto"),
     "graph": ("off", "auto"),
+    "overlap": ("off", "on"),
     "fused_ops": ("off", "on"),
     "attention": ("naive", "flash"),
     "kv_splits": ("1", "auto"),

@@ -8,6 +8,7 @@ stale, unpublished, shared by mistake or overwritten block shows as a failed ass
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
@@ -16,7 +17,7 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.kernels.choice import KernelChoice
-from core_engine.plan import Row, StepPlan, StepResult
+from core_engine.plan import PENDING, Row, StepPlan, StepResult
 from core_engine.sampling_params import SamplingParams
 from core_engine.speculation.proposer import Ask, Proposer
 from ledger.model_spec import ModelSpec
@@ -55,6 +56,8 @@ def expected_tokens(prompt: list[int], count: int, seed: int, sample_index: int 
 
 class ShadowExecutor:
     """`during` is called while a step is in flight; `fail` makes the next step raise after it wrote half its KV."""
+
+    runs_ahead = False
 
     def __init__(self, num_blocks: int, block_size: int) -> None:
         self.num_blocks = num_blocks
@@ -143,6 +146,52 @@ class ShadowExecutor:
         return row.num_drafts, next_token(contents[-1], seed, sample)
 
 
+@dataclass
+class Landed:
+    """A step that has been computed; `fail` makes whoever asks for its result find a failure."""
+
+    plan: StepPlan
+    computed: StepResult
+    fail: bool = False
+
+    def result(self) -> StepResult:
+        if self.fail:
+            raise RuntimeError("injected")
+        return self.computed
+
+    def tokens(self) -> dict[str, int | None]:
+        return {row.request_id: token for row, token in zip(self.plan.rows, self.computed.tokens, strict=True)}
+
+
+class AheadShadow(ShadowExecutor):
+    """A device: a step is computed when it is launched, maybe behind one whose tokens nobody has seen yet."""
+
+    runs_ahead = True
+
+    def __init__(self, num_blocks: int, block_size: int) -> None:
+        super().__init__(num_blocks, block_size)
+        self.fail_late = False
+        self.launched_behind = 0
+
+    def launch(self, plan: StepPlan, after: Landed | None = None) -> Landed:
+        pending = {row.request_id for row in plan.rows if row.tokens == (PENDING,)}
+        known = {} if after is None else after.tokens()
+        rows = tuple(
+            replace(row, tokens=(known[row.request_id],)) if row.request_id in pending else row for row in plan.rows
+        )
+        truth, self.launched_behind = self.truth, self.launched_behind + bool(pending)
+        self.truth = lambda request_id: [
+            *truth(request_id),
+            *([known[request_id]] if request_id in pending else []),
+        ]
+        try:
+            result = self.execute(replace(plan, rows=rows))
+        finally:
+            self.truth = truth
+        late, self.fail_late = self.fail_late, False
+        return Landed(plan, result, late)
+
+
 class NumberTokenizer:
     """One token, one character."""
 
@@ -166,7 +215,9 @@ def future(ask: Ask) -> list[int]:
     return tokens
 
 
-def shadow_engine(num_blocks: int, proposer: Proposer | None = None, **settings: Any) -> Engine:
+def shadow_engine(
+    num_blocks: int, proposer: Proposer | None = None, executor: type[ShadowExecutor] = ShadowExecutor, **settings: Any
+) -> Engine:
     """An engine over a ShadowExecutor of `num_blocks` blocks."""
     config = EngineConfig.from_settings(settings)
     loaded = SimpleNamespace(
@@ -180,10 +231,10 @@ def shadow_engine(num_blocks: int, proposer: Proposer | None = None, **settings:
         quantizing=None,
         kernels=KernelChoice("shadow", "no weights"),
     )
-    executor = ShadowExecutor(num_blocks, config.block_size)
-    engine = Engine(config, loaded, executor=executor, proposer=proposer)  # type: ignore[arg-type]
-    executor.num_slots, executor.open_blocks = config.max_num_seqs, engine.scheduler.open_blocks
-    executor.truth = lambda request_id: engine.sessions.of(request_id)[0].request.tokens
+    shadow = executor(num_blocks, config.block_size)
+    engine = Engine(config, loaded, executor=shadow, proposer=proposer)  # type: ignore[arg-type]
+    shadow.num_slots, shadow.open_blocks = config.max_num_seqs, engine.scheduler.open_blocks
+    shadow.truth = lambda request_id: engine.sessions.of(request_id)[0].request.tokens
     return engine
 
 

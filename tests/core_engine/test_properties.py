@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from core_engine.engine import Engine
 from core_engine.request import State
 from ledger.errors import InputError
-from tests.core_engine.shadow import VOCAB, ShadowExecutor, answer, expected_tokens, future, shadow_engine
+from tests.core_engine.shadow import VOCAB, AheadShadow, ShadowExecutor, answer, expected_tokens, future, shadow_engine
 from tests.core_engine.speculation.proposers import KnowingProposer, every_third
 
 
@@ -56,6 +56,7 @@ configs = st.fixed_dictionaries(
         "kv_watermark": st.sampled_from([0.0, 0.01, 0.3]),
         "kv_dtype": st.sampled_from(["auto", "int8"]),
         "drafts": st.sampled_from([0, 0, 1, 3, 7]),
+        "ahead": st.booleans(),
         "layout": st.sampled_from([("paged", "on"), ("paged", "on"), ("paged", "off"), ("contiguous", "off")]),
     }
 )
@@ -79,7 +80,7 @@ def check_invariants(engine: Engine) -> None:
 
 def run_trace(shapes: list[Shape], config: dict, spare: int, aborts: set, failures: set) -> Engine:
     layout, prefix = config["layout"]
-    settings = {name: value for name, value in config.items() if name not in ("layout", "drafts")}
+    settings = {name: value for name, value in config.items() if name not in ("layout", "drafts", "ahead")}
     proposer = None
     if config["drafts"]:
         settings["num_draft_tokens"] = config["drafts"]
@@ -90,7 +91,8 @@ def run_trace(shapes: list[Shape], config: dict, spare: int, aborts: set, failur
         settings["max_num_batched_tokens"] = max(
             settings["max_num_batched_tokens"], *(shape.shared + shape.own for shape in shapes)
         )
-    engine = shadow_engine(needed + spare, proposer, **settings, kv_layout=layout, prefix_cache=prefix)
+    kind = AheadShadow if config["ahead"] else ShadowExecutor
+    engine = shadow_engine(needed + spare, proposer, kind, **settings, kv_layout=layout, prefix_cache=prefix)
     executor = engine.executor
     assert isinstance(executor, ShadowExecutor)
     added: dict[int, str] = {}
@@ -109,7 +111,10 @@ def run_trace(shapes: list[Shape], config: dict, spare: int, aborts: set, failur
         engine.expect_more_arrivals(len(added) < len(shapes))
         abort(step, False)
         executor.during = lambda _, step=step: abort(step, True)  # type: ignore[misc]
-        executor.fail = step in failures
+        if isinstance(executor, AheadShadow) and step % 2:
+            executor.fail_late = step in failures
+        else:
+            executor.fail = step in failures
         with suppress(RuntimeError):  # the injected failure
             engine.step()
         check_invariants(engine)

@@ -63,6 +63,8 @@ class ByteTokenizer:
 class FakeExecutor:
     """Takes `base_s` a step and `token_s` a token, times a noise; samples a token that depends on the position."""
 
+    runs_ahead = False
+
     def __init__(
         self,
         clock: VirtualClock,
