@@ -1,26 +1,35 @@
 """`make gpu-check`: what must hold on a CUDA machine, with plain python3 and only what is installed there.
 
-Makes a tiny random Llama with transformers, compares greedy token ids of the engine on CUDA in fp32 with transformers
-on the CPU, then times decode of a larger random model in bf16. Prints one JSON object; exit code 3 without CUDA, 1 on a
-mismatch. Random weights, so the texts mean nothing; the ids must agree all the same.
+Every kernel against torch, the engine's greedy ids against transformers, then speed on models of real shapes with
+random weights: how near a step is to the device's own copy and matrix product, and what each optimisation gains. Prints
+one JSON object, and writes it to --json; exit code 3 without CUDA, 1 when something is wrong. Sections that would begin
+after --limit seconds are left out and named.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
-import statistics
 import sys
 import tempfile
+import time
+import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import torch
+from gpu import runs
+from gpu.ceilings import copy_bytes_per_s, product_flops_per_s
+from gpu.kernels import kernel_tests
+from gpu.models import random_model
+from gpu.steps import Ceilings, StepKind, measured
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.model.loader import LoadedModel, load_model
+from core_engine.model.loader import load_model
 from core_engine.request import SamplingParams
 
 PROMPT_LENGTHS = (1, 2, 15, 16, 17, 40, 63, 64, 65, 120, 200, 300)
@@ -28,6 +37,9 @@ NEW_TOKENS = 16
 # Each must give the same ids; the small budget cuts prompts into chunks.
 SETTINGS: tuple[dict[str, Any], ...] = (
     {},
+    {"graph": "off", "overlap": "off", "fused_ops": "off"},
+    {"kv_splits": "4", "max_num_seqs": 7},
+    {"kernels": "torch"},
     {"max_num_batched_tokens": 13, "block_size": 1},
     {"kv_layout": "contiguous", "prefix_cache": "off"},
 )
@@ -80,52 +92,118 @@ def reference_ids(model: Any, prompt: list[int]) -> list[int]:
     return ids[len(prompt) :]
 
 
-def speed(directory: Path, batch: int) -> dict[str, Any]:
-    """Median decode step of `batch` sequences, bf16, a random model of SmolLM2-135M's shape; after 20 warm-up steps."""
-    loaded = _speed_model(directory)
-    config = EngineConfig.from_settings({"max_num_seqs": batch, "max_num_batched_tokens": 4096, "kv_memory_mib": 2048})
-    engine = Engine(config, loaded)
-    for index in range(batch):
-        engine.add([3 + index % 200] * 64, SamplingParams(max_tokens=200, ignore_eos=True))
-    while engine.has_unfinished():
-        engine.step()
-    decode = [step for step in engine.trace.steps if not step["prefill_tokens"]][20:]
-    step_s = statistics.median(step["commit_end_ns"] - step["plan_start_ns"] for step in decode) / 1e9
+def eight_billion(ceilings: Ceilings) -> dict[str, Any]:
+    """Llama-3.1-8B's shape in bf16: the goals, captured against eager, and keys split against whole."""
+    loaded = random_model("Llama-3.1-8B", {})
+    found = {
+        "decode": [measured(loaded, StepKind(batch, 1024), ceilings) for batch in (1, 8, 32)],
+        "long_int8": measured(loaded, StepKind(32, 8192), ceilings, {"kv_dtype": "int8"}),
+        "long_bf16": measured(loaded, StepKind(32, 8192), ceilings),
+        "prefill": measured(loaded, StepKind(1, 8192, prefill=True), ceilings),
+        "graph": [measured(loaded, StepKind(1, 1024), ceilings, {"graph": graph}) for graph in ("on", "off")],
+        "kv_splits": [
+            measured(loaded, StepKind(1, 65_536), ceilings, {"kv_splits": splits}) for splits in ("1", "auto")
+        ],
+        "switches": runs.switches(loaded, 1, 96),
+    }
+    found["goals"] = {
+        "decode at batch 1, share of the copy's bytes": [found["decode"][0]["read_share"], 0.80],
+        "decode 32 x 8K, int8 KV, share of the copy's bytes": [found["long_int8"]["read_share"], 0.70],
+        "prefill 8K, share of the matrix product": [found["prefill"]["product_share"], 0.60],
+    }
+    return found
+
+
+def quantized_eight_billion(ceilings: Ceilings) -> dict[str, Any]:
+    """The same shape with 4- and 8-bit weights."""
     return {
-        "batch": batch,
-        "prompt_tokens": 64,
-        "output_tokens": 200,
-        "decode_step_ms": step_s * 1e3,
-        "output_tokens_per_s": batch / step_s,
+        weights: [
+            measured(loaded, kind, ceilings)
+            for kind in (StepKind(1, 1024), StepKind(32, 1024), StepKind(1, 2048, prefill=True))
+        ]
+        for weights in ("w4a16-rtn", "w8a8")
+        for loaded in [random_model("Llama-3.1-8B", {"weights": weights})]
     }
 
 
-def _speed_model(directory: Path) -> LoadedModel:
-    if not (directory / "config.json").is_file():
-        random_llama(
-            directory, vocab_size=49152, hidden_size=576, intermediate_size=1536, num_hidden_layers=30,
-            num_attention_heads=9, num_key_value_heads=3, tie_word_embeddings=True,
-        )  # fmt: skip
-    return load_model(EngineConfig.from_settings({"model": str(directory), "device": "cuda", "dtype": "bf16"}))
+def smaller(ceilings: Ceilings) -> dict[str, Any]:
+    """Llama-3.2-1B, where launches and the host weigh most, and Qwen2.5-7B."""
+    one = random_model("Llama-3.2-1B", {})
+    found: dict[str, Any] = {
+        "1B": [measured(one, StepKind(batch, 512), ceilings) for batch in (1, 8, 64)],
+        "1B switches": [runs.switches(one, batch, 96) for batch in (1, 32)],
+    }
+    del one
+    seven = random_model("Qwen2.5-7B", {})
+    found["7B"] = [measured(seven, kind, ceilings) for kind in (StepKind(1, 1024), StepKind(1, 4096, prefill=True))]
+    return found
+
+
+def drafts(_: Ceilings) -> dict[str, Any]:
+    """Speculation on the enlarged target's shape."""
+    return runs.speculation(random_model("enlarged target", {}), (0.6, 0.8, 1.0), 4, 96)
+
+
+SECTIONS: tuple[tuple[str, Callable[[Ceilings], dict[str, Any]]], ...] = (
+    ("Llama-3.1-8B", eight_billion),
+    ("speculation", drafts),
+    ("Llama-3.2-1B and Qwen2.5-7B", smaller),
+    ("Llama-3.1-8B quantized", quantized_eight_billion),
+)
+
+
+def run_sections(ceilings: Ceilings, ends_s: float) -> dict[str, Any]:
+    """Each section's result, its error, or that there was no time for it."""
+    found: dict[str, Any] = {}
+    for name, section in SECTIONS:
+        began_s = time.perf_counter()
+        if began_s > ends_s:
+            found[name] = {"left_out": "no time was left"}
+            continue
+        try:
+            found[name] = section(ceilings)
+        except Exception:
+            found[name] = {"error": traceback.format_exc()}
+        found[name]["seconds"] = time.perf_counter() - began_s
+        torch.cuda.empty_cache()
+        print(f"gpu-check: {name}: {found[name]['seconds']:.0f} s", file=sys.stderr, flush=True)
+    return found
 
 
 def main() -> int:
     """Run the checks and print their figures."""
+    parser = argparse.ArgumentParser(description="Correctness and speed of the engine on a CUDA device.")
+    parser.add_argument("--json", type=Path, help="write the report here as well")
+    parser.add_argument("--limit", type=float, default=450.0, help="seconds after which no section begins")
+    arguments = parser.parse_args()
     if not torch.cuda.is_available():
         print("gpu-check: no CUDA device is usable here", file=sys.stderr)
         return 3
+    ends_s = time.perf_counter() + arguments.limit
+    device = torch.device("cuda")
+    kernels = kernel_tests(arguments.limit / 2)
+    print(f"gpu-check: kernels: {kernels}", file=sys.stderr, flush=True)
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "tiny").mkdir()
-        (Path(folder) / "speed").mkdir()
-        report = {
-            "provenance": "measured",
-            "gpu": torch.cuda.get_device_name(),
-            "torch": torch.__version__,
-            "parity_fp32": parity(Path(folder) / "tiny"),
-            "speed_bf16": [speed(Path(folder) / "speed", batch) for batch in (1, 8, 64)],
-        }
-    print(json.dumps(report, indent=1))
-    return 0 if report["parity_fp32"]["passed"] else 1
+        same = parity(Path(folder))
+    ceilings = Ceilings(copy_bytes_per_s(device), product_flops_per_s(device, torch.bfloat16))
+    report = {
+        "provenance": "measured",
+        "gpu": torch.cuda.get_device_name(),
+        "torch": torch.__version__,
+        "ceilings": vars(ceilings),
+        "kernels": kernels,
+        "parity_fp32": same,
+        "sections": run_sections(ceilings, ends_s),
+    }
+    text = json.dumps(report, indent=1)
+    print(text)
+    if arguments.json is not None:
+        arguments.json.parent.mkdir(parents=True, exist_ok=True)
+        arguments.json.write_text(text + "\n", "utf-8")
+    wrong = (
+        kernels.get("exit") != 0 or not same["passed"] or any("error" in part for part in report["sections"].values())
+    )
+    return int(wrong)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,8 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
     if (proposer := engine.speculation.proposer) is not None:
         measured["draft_weights"] = Reading(proposer.weights_bytes(), "the proposer's own tensors")
         measured["draft_cache"] = Reading(proposer.cache_bytes(), "what it keeps of the running requests")
+    if isinstance(captured := engine.environment.get("captured"), dict):
+        measured["graphs"] = Reading(captured["num_bytes"], "memory that captured steps keep for themselves")
     device = device_memory(loaded.weights.device)
     if device is not None:
         measured["context"] = Reading(device.context, "NVML, less what torch's allocator has reserved")

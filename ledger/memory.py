@@ -11,6 +11,7 @@ from ledger.errors import InputError
 from ledger.formats import positive
 from ledger.kv_blocks import BlockFormat
 from ledger.kv_cache import kv_bytes_per_token_all_layers
+from ledger.launched_steps import launched_phases
 from ledger.model_spec import ModelSpec
 from ledger.step_kernels import StepKernels, StepRow, held_weight_bytes, workspace_bytes, workspace_how
 from ledger.weights import parameter_shapes, weight_bytes, weights_how
@@ -116,7 +117,7 @@ def predict_ledger(
     context = min(pool_tokens, rows * spec.max_position) if spec.max_position else pool_tokens
     room = block_size - 2 if tails else context // rows - 1
     drafts = min(rows * max(0, min(most_drafts, room)), max_num_batched_tokens - rows)
-    peak = _activation_peak(spec, dtype_bytes, longest, sequence, rows, context, kernels, drafts)
+    peak = _activation_peak(spec, dtype_bytes, longest, sequence, rows, context, kernels, drafts, bool(tails))
     weights = held_weight_bytes(spec, dtype_bytes, kernels)
     runtime = []
     if runtime_bytes is not None:
@@ -170,6 +171,7 @@ def _activation_peak(
     context: int,
     kernels: StepKernels,
     drafts: int,
+    quantized_kv: bool,
 ) -> Account:
     """The account of the larger of two steps: `longest` tokens of one prompt, and a decode of `rows` rows that read
     `context` tokens and have `drafts` to verify together. Of compiled code it is both: its workspace stays, and logits
@@ -178,8 +180,12 @@ def _activation_peak(
     With naive attention the prompt's tokens are the last of a `sequence`: their scores are the most.
     """
     keys = max(1, context // rows)
+    if kernels.launched and kernels.fused and kernels.flash:
+        return _launched_peak(spec, dtype_bytes, longest, rows + drafts, quantized_kv)
     if not kernels.panel_columns:
-        prefill = (longest, 1, dtype_bytes, longest if kernels.flash else sequence)
+        context = 1 if kernels.launched and kernels.flash else context  # read in place, not gathered
+        gathered = longest if kernels.flash else sequence
+        prefill = (longest, 1, dtype_bytes, 1 if kernels.launched and kernels.flash else gathered)
         wide = rows + drafts
         steps = {"prefill": (prefill, sequence), "decode": ((wide, wide, dtype_bytes, context), keys)}
         stored = {name: None if kernels.flash else seen for name, (_, seen) in steps.items()}
@@ -195,3 +201,16 @@ def _activation_peak(
     logits = wanted * spec.vocab_size * LOGIT_BYTES
     how = f"{workspace_how(spec, largest, kernels)} + {wanted:,} rows x {spec.vocab_size:,} logits x {LOGIT_BYTES} B"
     return Account("activation_peak", workspace_bytes(spec, largest, kernels) + logits, how)
+
+
+def _launched_peak(spec: ModelSpec, dtype_bytes: int, longest: int, wide: int, quantized_kv: bool) -> Account:
+    """Of a GPU's fused kernels: the larger of a prefill of `longest` tokens and a decode of `wide` of them."""
+    steps = {"prefill": (longest, 1), "decode": (wide, wide)}
+    phases = [
+        (phase, name)
+        for name, sizes in steps.items()
+        for phase in launched_phases(spec, *sizes, dtype_bytes, quantized_kv=quantized_kv)
+    ]
+    busiest, name = max(phases, key=lambda found: found[0].bytes)
+    how = f"largest {name} step, {busiest.name}: {busiest.how} = {busiest.bytes:,} B"
+    return Account("activation_peak", busiest.bytes, how)

@@ -29,8 +29,8 @@ class StepKernels:
     """How steps are computed, as far as their memory depends on it.
 
     panel_columns: columns of a packed panel, two vectors wide; 0 with torch's operators. kv_splits 0 is auto. pairs:
-    products multiply pairs of bf16. formats: how parameters are
-    quantized, by name; the others are plain.
+    products multiply pairs of bf16. launched: a GPU's kernels. formats: how parameters are quantized, by name; the
+    others are plain.
     """
 
     panel_columns: int = 0
@@ -39,6 +39,7 @@ class StepKernels:
     flash: bool = True
     kv_splits: int = 0
     pairs: bool = False
+    launched: bool = False
     formats: Mapping[str, MatrixFormat] = field(default_factory=dict, hash=False)
 
     @classmethod
@@ -48,6 +49,7 @@ class StepKernels:
         bits = environment.get("vector_bits") if environment.get("kernels") == "compiled" else None
         return cls(
             panel_columns=2 * int(bits or 0) // FLOAT_BITS,
+            launched=environment.get("kernels") == "triton",
             pairs=bool(environment.get("bf16_pairs")) and environment.get("dtype") == "bf16",
             threads=int(environment.get("threads") or 1),
             fused=settings.get("fused_ops", "on") == "on",

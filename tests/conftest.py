@@ -13,6 +13,8 @@ from hypothesis import settings
 settings.register_profile("steady", derandomize=True, deadline=None)
 settings.load_profile("steady")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+# Kernels of a GPU run one operation at a time on the CPU. Compiling them takes a process without it.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 @pytest.fixture(scope="session")

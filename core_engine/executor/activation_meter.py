@@ -6,6 +6,7 @@ Works on any device: torch keeps allocator statistics only on CUDA. It is slow, 
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -13,13 +14,16 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 
 class ActivationMeter(TorchDispatchMode):
-    """Counts storages that operators create inside the block while they live; peak_bytes is their largest sum."""
+    """Counts storages that operators create inside the block while they live; peak_bytes is their largest sum.
 
-    def __init__(self) -> None:
+    there: tensors that were made before, for an operator that gives one of them out anew, as Triton's interpreter does.
+    """
+
+    def __init__(self, there: Iterable[torch.Tensor] = ()) -> None:
         super().__init__()
         self.peak_bytes = 0
         self._alive_bytes = 0
-        self._known: set[int] = set()
+        self._known = {tensor.untyped_storage()._cdata for tensor in there}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:

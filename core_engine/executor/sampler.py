@@ -5,7 +5,7 @@ Knows rows and logits; no model, no KV cache, no requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import torch
@@ -40,19 +40,25 @@ def logit_places(rows: Sequence[Row]) -> tuple[list[int], list[int]]:
 
 
 def sample_step(
-    rows: Sequence[Row], logits: torch.Tensor, places: Sequence[int], best: NDArray[np.int32] | None = None
+    rows: Sequence[Row],
+    logits: torch.Tensor,
+    places: Sequence[int],
+    best: NDArray[np.int32] | None = None,
+    known: Mapping[int, int] | None = None,
 ) -> StepResult:
     """Tokens, scores and log-probabilities of all rows. logits [num_wanted, vocab_size] as `logit_places` orders them.
 
-    best [num_wanted]: the lowest id of each largest logit, where whoever computed them knows. Every row is chosen
-    alone, so that no result depends on the rest of the batch.
+    best [num_wanted]: the lowest id of each largest logit, where whoever computed them knows. known: the token chosen
+    at each place, where all have been chosen already. Every row is chosen alone, so that no result depends on the rest
+    of the batch.
     """
     if best is not None and len(best) == len(rows) and all(map(_takes_best, rows)):
         return StepResult(tokens=tuple(best.tolist()), scores=((),) * len(rows))
     choices = {
-        index: _choices(row, place) for index, (row, place) in enumerate(zip(rows, places, strict=True)) if row.sample
+        index: choices_of(row, place) for index, (row, place) in enumerate(zip(rows, places, strict=True)) if row.sample
     }
-    known = choose([choice for index, own in choices.items() for choice in _eager(rows[index], own)], logits, best)
+    if known is None:
+        known = choose([choice for index, own in choices.items() for choice in _eager(rows[index], own)], logits, best)
     verified = {index: _verified(rows[index], own, known, logits) for index, own in choices.items()}
     none = (0, None)
     return StepResult(
@@ -77,7 +83,7 @@ def nothing_sampled(rows: Sequence[Row]) -> StepResult:
     return StepResult(nothing, ((),) * len(rows))
 
 
-def _choices(row: Row, place: int) -> list[Choice]:
+def choices_of(row: Row, place: int) -> list[Choice]:
     """The row's next token and, at each of its drafts, the one after that; place: where its logits begin."""
     assert row.sampling is not None
     first, drafts = place + sum(target >= 0 for target in row.targets), row.drafts
@@ -92,7 +98,7 @@ def _eager(row: Row, own: list[Choice]) -> list[Choice]:
     return own if row.draft_probs is None else own[-1:]
 
 
-def _verified(row: Row, own: list[Choice], known: dict[int, int], logits: torch.Tensor) -> tuple[int, int]:
+def _verified(row: Row, own: list[Choice], known: Mapping[int, int], logits: torch.Tensor) -> tuple[int, int]:
     """(accepted drafts, the token after them)."""
     return verify(
         row.drafts,

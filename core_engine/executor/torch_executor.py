@@ -6,18 +6,17 @@ Owns the KV cache tensor. How tokens are chosen from logits: executor/sampler.py
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from core_engine.config import EngineConfig
 from core_engine.environment import dtype_name
 from core_engine.executor.activation_meter import ActivationMeter
-from core_engine.executor.batch import build_batch
+from core_engine.executor.base import CaptureCost, Launched
+from core_engine.executor.runner import CompiledRunner, Launcher, StepRunner, TorchRunner
 from core_engine.executor.sampler import logit_places, nothing_sampled, sample_step
+from core_engine.kernels.choice import TRITON
 from core_engine.kernels.options import StepOptions
 from core_engine.kv.block import BlockLayout
 from core_engine.kv.cache import QuantizedCache
@@ -60,11 +59,9 @@ class TorchExecutor:
         self.most_drafts = most_drafts
         self._decoder = decoder
         self._device = decoder.weights.device
-        self._dtype = decoder.weights.dtype
         self.block_size = block_size
-        self._pad_to = pad_to
         self._options = options
-        form = kv_format or KVFormat(dtype_name(self._dtype))
+        form = kv_format or KVFormat(dtype_name(decoder.weights.dtype))
         form.refuse_what_cannot_run(self._device, spec.head_dim)
         layout = BlockLayout.of(form.blocks, block_size, spec.num_kv_heads, spec.head_dim)
         elements = 2 * block_size * spec.num_kv_heads * spec.head_dim
@@ -82,9 +79,25 @@ class TorchExecutor:
             prefer_huge_pages(tensor)
             tensor.zero_()
         self._activation_peak_bytes = 0
-        self._room, self._room_rows = torch.empty(0), 0
+        self._runner: StepRunner | None = None
+        self._launcher: Launcher | None = None
+        self._make_runner(pad_to)
+        self.captured: CaptureCost | str | None = None  # why not, or None: nobody asked
+        self.runs_ahead = self._launcher is not None and self._launcher.runs_ahead
+
+    def _make_runner(self, pad_to: int) -> None:
+        decoder, cache, options = self._decoder, self._cache, self._options
+        places = {"block_size": self.block_size, "padding_block": self.num_blocks}
         if isinstance(decoder, CompiledDecoder):
-            decoder.release_workspace()  # or it stays as large as a former executor's options made it
+            self._runner = CompiledRunner(decoder, cache, options, self.most_drafts)
+        elif decoder.launches:
+            from core_engine.executor.device_runner import DeviceRunner  # imports triton
+            from core_engine.model.triton_decoder import TritonDecoder
+
+            assert isinstance(decoder, TritonDecoder)
+            self._launcher = DeviceRunner(decoder, cache, options, most_drafts=self.most_drafts, **places)
+        else:
+            self._runner = TorchRunner(decoder, cache, options, pad_to=pad_to, **places)
 
     def _make_cache(self, form: KVFormat, num_slots: int) -> torch.Tensor | QuantizedCache:
         spec, blocks = self._decoder.spec, self.num_blocks + 1
@@ -120,51 +133,40 @@ class TorchExecutor:
     @torch.inference_mode()
     def execute(self, plan: StepPlan) -> StepResult:
         """Compute all rows in one forward pass, then sample or score."""
+        if self._runner is None:
+            return self.launch(plan).result()
         wanted, places = logit_places(plan.rows)
         began_s = time.perf_counter()
-        best = np.empty(len(wanted), dtype=np.int32) if isinstance(self._decoder, CompiledDecoder) else None
-        logits, hidden = self._logits(plan.rows, wanted, best)
-        model_s = time.perf_counter() - began_s if logits.is_cpu else None
-        result = sample_step(plan.rows, logits, places, best) if wanted else nothing_sampled(plan.rows)
-        return replace(result, model_s=model_s, hidden=hidden)
+        done = self._runner.run(plan.rows, wanted, needs_hidden=self.needs_hidden)
+        model_s = time.perf_counter() - began_s if done.logits.is_cpu else None
+        result = sample_step(plan.rows, done.logits, places, done.best) if wanted else nothing_sampled(plan.rows)
+        return replace(result, model_s=model_s, hidden=done.hidden)
 
-    def _logits(
-        self, rows: Sequence[Row], wanted: Sequence[int], best: NDArray[np.int32] | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Logits [len(wanted), vocab_size] of the flat token places `wanted`; the KV of all rows is written.
+    @torch.inference_mode()
+    def launch(self, plan: StepPlan, after: Launched | None = None) -> Launched:
+        """Begin a step on the device. Tokens that are PENDING are those that `after` gives for the same requests."""
+        assert self._launcher is not None
+        return self._launcher.launch(plan, after, needs_hidden=self.needs_hidden)
 
-        And the hidden states after the final norm [tokens of all rows, hidden_size], where they are needed.
-        best [len(wanted)] receives the id of each largest logit where compiled code computes them.
-        """
-        num_tokens = sum(row.count for row in rows)
-        if isinstance(self._decoder, CompiledDecoder):
-            room = self._room_for(len(wanted), len(rows) * (1 + self.most_drafts))
-            hidden = torch.empty(num_tokens, self._decoder.spec.hidden_size) if self.needs_hidden else None
-            return self._decoder.step(rows, wanted, self._cache, self._options, best, room, hidden), hidden
-        windows = self._decoder.spec.windows
-        batch = build_batch(
-            rows, self.block_size, self._device, padding_block=self.num_blocks, windows=windows, pad_to=self._pad_to
-        )
-        hidden = self._decoder.forward(batch.token_ids, batch.positions, self._cache, batch.attention, self._options)
-        logits = self._decoder.logits(hidden[torch.tensor(wanted, dtype=torch.int64, device=self._device)])
-        return logits, hidden[:num_tokens] if self.needs_hidden else None
-
-    def _room_for(self, wanted: int, most: int) -> torch.Tensor:
-        """Where a compiled step puts its logits [wanted, vocab_size]: the same memory at every step, so that the system
-        need not give out its pages again. That of a scored text, more than the `most` that are sampled, is not kept."""
-        if wanted > most:
-            return torch.empty(wanted, self._decoder.spec.vocab_size)
-        if wanted > self._room_rows:
-            self._room = torch.empty(0)
-            self._room, self._room_rows = torch.empty(wanted, self._decoder.spec.vocab_size), wanted
-        return self._room if wanted == self._room_rows else self._room[:wanted]
+    @torch.inference_mode()
+    def capture(self, most_rows: int) -> CaptureCost | str:
+        """Capture the steps of single new tokens of up to so many rows; why not, where that can't be."""
+        if self._launcher is None or self._device.type != "cuda":
+            return "only what runs on a CUDA device can be captured"
+        if not (self._options.one_call and self._options.flash):
+            return "graph=off" if self._options.flash else "attention=naive runs torch's operators"
+        try:
+            return self._launcher.capture(most_rows)
+        except RuntimeError as error:  # out of memory, or an operator that can't be captured
+            return str(error).splitlines()[0]
 
     def measure_activations(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """Run the largest prefill step and the widest decode step on dummy rows and keep the peak, bytes.
 
         Must be called before any request: it writes to the cache, and clears it again.
         """
-        with ActivationMeter() as meter:  # one for both steps: the compiled step's workspace stays after the first
+        there = [*self.cache_tensors(), *self._decoder.weights.tensors()]
+        with ActivationMeter(there) as meter:  # one for both steps: the compiled step's workspace stays after the first
             for rows in self._largest_steps(max_num_seqs, max_num_batched_tokens):
                 self.execute(StepPlan(index=0, rows=rows, reserved=()))
         for tensor in self.cache_tensors():
@@ -239,10 +241,14 @@ def make_torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecu
         known = loaded.activation_peaks.get(key)
         loaded.activation_peaks[key] = executor.measure_activations(*sizes) if known is None else known
         executor.set_activation_peak(loaded.activation_peaks[key])
+        if loaded.kernels.kernels == TRITON:
+            executor.captured = executor.capture(config.max_num_seqs)
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):
             raise
         raise CannotRunError(
             f"kv_memory_mib: {config.kv_memory_mib} MiB of KV cache can't be allocated here; use less"
         ) from None
+    if config.graph == "on" and isinstance(executor.captured, str):
+        raise CannotRunError(f"graph=on: steps can't be captured here: {executor.captured}; use graph=auto or off")
     return executor

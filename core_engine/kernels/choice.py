@@ -13,16 +13,18 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.environment import cpu_flags
 from core_engine.kernels.cpu.native import compiler, library, library_path
+from core_engine.kernels.triton.available import is_interpreted, missing_here
+from core_engine.kv.format import MOST_HEAD_DIM
 from ledger.errors import CannotRunError
 
-AUTO, COMPILED, TORCH = "auto", "compiled", "torch"
+AUTO, COMPILED, TRITON, TORCH = "auto", "compiled", "triton", "torch"
 COMPILED_DTYPES = (torch.float32, torch.bfloat16)
 FLOAT_BITS = 32
 
 
 @dataclass(frozen=True)
 class KernelChoice:
-    """kernels: "compiled" or "torch"; kernels_reason: why these.
+    """kernels: "compiled" (a CPU's), "triton" (a GPU's) or "torch"; kernels_reason: why these.
 
     vector_bits and instructions: what compiled code was built for, None with torch or before it is built. bf16_pairs:
     whether it multiplies pairs of bf16, rounding activations to bf16 as well.
@@ -35,17 +37,17 @@ class KernelChoice:
     bf16_pairs: bool = False
 
     def refuse_what_needs_compiled(self, config: EngineConfig) -> None:
-        """CannotRunError naming every setting that only compiled kernels have, when these are torch's."""
-        if self.kernels == COMPILED:
+        """CannotRunError naming every setting that only kernels of our own have, when these are torch's."""
+        if self.kernels != TORCH:
             return
         asked = {
-            f"kernels={config.kernels}": config.kernels == COMPILED,
+            f"kernels={config.kernels}": config.kernels in (COMPILED, TRITON),
             f"graph={config.graph}": config.graph == "on",
             f"kv_splits={config.kv_splits}": config.kv_splits != "auto",
         }
         needing = [setting for setting, needs in asked.items() if needs]
         if needing:
-            raise CannotRunError(f"{', '.join(needing)}: compiled kernels can't run here: {self.kernels_reason}")
+            raise CannotRunError(f"{', '.join(needing)}: kernels of our own can't run here: {self.kernels_reason}")
 
 
 def choose_kernels(
@@ -55,19 +57,21 @@ def choose_kernels(
     head_dim: int,
     report: Callable[[str], None] = lambda _: None,
 ) -> KernelChoice:
-    """Compiled code where `kernels` allows it and it can run here, else torch's operators. Builds the library.
+    """Kernels of our own where `kernels` allows them and they can run here, else torch's operators.
 
-    `report` gets a line before a build, and one when auto comes to torch on a CPU. CannotRunError when a setting needs
-    compiled code and it can't run, with the reason.
+    Compiled code on a CPU (built if it has to be), Triton's on CUDA. `report` gets a line before a build, and one when
+    auto comes to torch. CannotRunError when a setting needs kernels of our own and they can't run, with the reason.
     """
     if config.kernels == TORCH:
         choice = KernelChoice(TORCH, "kernels=torch")
+    elif config.kernels == TRITON or (config.kernels == AUTO and device.type == "cuda"):
+        choice = _triton_for(device, dtype, head_dim)
     elif device.type != "cpu":
         choice = KernelChoice(TORCH, f"compiled kernels are for a CPU, not for {device.type}")
     else:
         choice = _compiled_for(dtype, head_dim, report)
     choice.refuse_what_needs_compiled(config)
-    if config.kernels == AUTO and device.type == "cpu" and choice.kernels == TORCH:
+    if config.kernels == AUTO and choice.kernels == TORCH:
         report(f"Kernels: torch's operators, since {choice.kernels_reason}")
     return choice
 
@@ -90,6 +94,20 @@ def expected_here() -> KernelChoice:
     except OSError as error:
         return KernelChoice(TORCH, str(error))
     return KernelChoice(COMPILED, "built at the first run")
+
+
+def _triton_for(device: torch.device, dtype: torch.dtype, head_dim: int) -> KernelChoice:
+    interpreted = is_interpreted()
+    if device.type != "cuda" and not interpreted:
+        return KernelChoice(TORCH, "Triton's kernels need a CUDA device")
+    if (missing := missing_here()) is not None:
+        return KernelChoice(TORCH, missing)
+    if head_dim > MOST_HEAD_DIM or head_dim % 16:
+        sizes = f"a multiple of 16, at most {MOST_HEAD_DIM}"
+        return KernelChoice(TORCH, f"the head size is {head_dim}, Triton's kernels need {sizes}")
+    if interpreted and dtype is torch.bfloat16:
+        return KernelChoice(TORCH, "Triton's interpreter gets products of bf16 wrong")
+    return KernelChoice(TRITON, "Triton's interpreter" if interpreted else "built for this device")
 
 
 def _compiled_for(dtype: torch.dtype, head_dim: int, report: Callable[[str], None]) -> KernelChoice:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 import torch.nn.functional as F
 
-from core_engine.quant.linear import AnyWeight, PackedMatrix, Stacked, held
+from core_engine.quant.linear import AnyWeight, Stacked, held
 
 
 def linear(x: torch.Tensor, weight: AnyWeight, bias: torch.Tensor | None = None) -> torch.Tensor:
@@ -20,7 +20,7 @@ def linear(x: torch.Tensor, weight: AnyWeight, bias: torch.Tensor | None = None)
     if isinstance(weight, Stacked):
         joined = torch.cat([linear(x, part) for part in weight.parts], dim=-1)
         return joined if bias is None else joined + bias
-    if isinstance(weight, PackedMatrix):
+    if not isinstance(weight, torch.Tensor):
         product = weight.product(x)
         return product if bias is None else product + bias
     if x.device.type == "cpu" and x.shape[0] > 1:

@@ -7,7 +7,7 @@ nothing of requests or blocks beyond the AttentionBatch it is handed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -21,9 +21,11 @@ from core_engine.kv.cache import QuantizedCache, QuantizedLayer
 from core_engine.model.rope import cos_and_sin, inverse_frequencies
 from core_engine.model.spec import DecoderSpec
 from core_engine.quant.describe import formats_of
-from core_engine.quant.linear import AnyWeight, PackedMatrix, held, held_rows, tensors_of
-from core_engine.quant.matrix import QuantizedMatrix, Weight, joined
+from core_engine.quant.linear import AnyWeight, Held, Table, held, held_rows, tensors_of
+from core_engine.quant.matrix import Joined, QuantizedMatrix, Weight, joined
 from ledger.errors import InputError
+
+Hold = Callable[[AnyWeight], Held]
 
 
 @dataclass(frozen=True)
@@ -75,20 +77,20 @@ class DecoderWeights:
             found += [tensor for weight in vars(layer).values() if weight is not None for tensor in tensors_of(weight)]
         return found
 
-    def held(self) -> DecoderWeights:
-        """With the codes of quantized matrices packed."""
-        embedding = held(self.embedding)
+    def held(self, hold: Hold = held) -> DecoderWeights:
+        """With quantized matrices as they are multiplied, by default with their codes packed."""
+        embedding = hold(self.embedding)
         layers = tuple(
             replace(
                 layer,
-                qkv=held(layer.qkv),
-                output=held(layer.output),
-                gate_up=held(layer.gate_up),
-                down=held(layer.down),
+                qkv=hold(layer.qkv),
+                output=hold(layer.output),
+                gate_up=hold(layer.gate_up),
+                down=hold(layer.down),
             )
             for layer in self.layers
         )
-        head = embedding if self.head is self.embedding else held(self.head)
+        head = embedding if self.head is self.embedding else hold(self.head)
         return DecoderWeights(embedding, layers, self.final_norm, head)
 
     def num_bytes(self) -> int:
@@ -193,20 +195,23 @@ def _projections(
 ) -> Sequence[torch.Tensor]:
     """x times each of the matrices of so many rows that lie one below the other in `weight`: [num_tokens, size] each.
 
-    fused: one product, cut afterwards; else a product each, over slices of the same memory.
+    fused: one product, cut afterwards; else a product each, over slices of the same memory where there are any.
     """
-    if fused:
+    parts = None if fused else held_rows(weight, sizes)
+    if parts is None:
         return linear(x, weight, bias).split(list(sizes), dim=-1)
     biases = [None] * len(sizes) if bias is None else bias.split(list(sizes))
-    return [linear(x, *part) for part in zip(held_rows(weight, sizes), biases, strict=True)]
+    return [linear(x, *part) for part in zip(parts, biases, strict=True)]
 
 
 class Decoder:
-    """The forward pass over given weights."""
+    """The forward pass over given weights, held as `hold` says."""
 
-    def __init__(self, spec: DecoderSpec, weights: DecoderWeights) -> None:
+    launches = False  # whether steps are begun on a device and not waited for (model/triton_decoder.py)
+
+    def __init__(self, spec: DecoderSpec, weights: DecoderWeights, hold: Hold = held) -> None:
         self.spec = spec
-        self.weights = weights.held()
+        self.weights = weights.held(hold)
         self.formats = formats_of(weights)
         self._inv_freq = inverse_frequencies(spec.rope, spec.head_dim).to(weights.device)
         self._scale = spec.head_dim**-0.5
@@ -225,11 +230,7 @@ class Decoder:
         written at batch.slots, or quantized and used by batch.rows. Of the options fused_ops and flash act here.
         """
         hidden = self._embed(token_ids)
-        dtype = hidden.dtype
-        # Computed at each step: a table of all positions would hold 128 MiB at 131,072 positions of heads of 128.
-        cos, sin = (
-            part[:, None].to(dtype) for part in cos_and_sin(positions, self._inv_freq, self.spec.rope.attention_factor)
-        )
+        cos, sin = self._cos_and_sin(positions, hidden.dtype)
         for layer, layer_cache, window in zip(self.weights.layers, cache, self.spec.windows, strict=True):
             hidden = hidden + self._attend(
                 self._norm(hidden, layer.input_norm), layer, layer_cache, batch, window, cos, sin, options
@@ -239,11 +240,11 @@ class Decoder:
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         table = self.weights.embedding
-        if isinstance(table, PackedMatrix):
-            return table.rows(token_ids, self.weights.dtype)
-        if not isinstance(table, torch.Tensor):
+        if isinstance(table, torch.Tensor):
+            return F.embedding(token_ids, table)
+        if isinstance(table, QuantizedMatrix | Joined) or not isinstance(table, Table):
             raise TypeError(f"tokens can't be looked up in a {type(table).__name__}")
-        return F.embedding(token_ids, table)
+        return table.rows(token_ids, self.weights.dtype)
 
     def logits(self, hidden: torch.Tensor) -> torch.Tensor:
         """float32 logits [rows, vocab_size] of hidden [rows, hidden_size]."""
@@ -270,15 +271,7 @@ class Decoder:
         sin: torch.Tensor,
         options: StepOptions,
     ) -> torch.Tensor:
-        spec = self.spec
-        sizes = [heads * spec.head_dim for heads in (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)]
-        query, key, value = (
-            part.view(x.shape[0], -1, spec.head_dim)
-            for part in _projections(x, layer.qkv, layer.qkv_bias, sizes, options.fused_ops)
-        )
-        if layer.query_norm is not None and layer.key_norm is not None:
-            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
-        query, key = _rotate(query, cos, sin), _rotate(key, cos, sin)
+        query, key, value = self._heads(x, layer, cos, sin, options.fused_ops)
         if isinstance(layer_cache, QuantizedLayer):
             out = quantized_attention(
                 query, key, value, layer_cache, batch.rows, window, self._scale, flash=options.flash
@@ -289,3 +282,24 @@ class Decoder:
             write_kv(values, value, batch.slots)
             out = paged_attention(query, keys, values, batch.views[window], self._scale, flash=options.flash)
         return linear(out.reshape(x.shape[0], -1), layer.output, layer.output_bias)
+
+    def _heads(
+        self, x: torch.Tensor, layer: LayerWeights, cos: torch.Tensor, sin: torch.Tensor, fused: bool
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Queries, keys and values [num_tokens, heads, head_dim] of normed x, the first two rotated."""
+        spec = self.spec
+        sizes = [heads * spec.head_dim for heads in (spec.num_heads, spec.num_kv_heads, spec.num_kv_heads)]
+        query, key, value = (
+            part.view(x.shape[0], -1, spec.head_dim)
+            for part in _projections(x, layer.qkv, layer.qkv_bias, sizes, fused)
+        )
+        if layer.query_norm is not None and layer.key_norm is not None:
+            query, key = self._norm(query, layer.query_norm), self._norm(key, layer.key_norm)
+        return _rotate(query, cos, sin), _rotate(key, cos, sin), value
+
+    def _cos_and_sin(self, positions: torch.Tensor, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+        """[num_tokens, 1, head_dim] each. Computed at each step: a table of all positions would hold 128 MiB at 131,072
+        positions of heads of 128."""
+        factor = self.spec.rope.attention_factor
+        cos, sin = (part[:, None].to(dtype) for part in cos_and_sin(positions, self._inv_freq, factor))
+        return cos, sin

@@ -13,7 +13,7 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
-from core_engine.kernels.choice import COMPILED, KernelChoice, choose_kernels
+from core_engine.kernels.choice import COMPILED, TRITON, KernelChoice, choose_kernels
 from core_engine.memory_readings import process_rss_bytes, return_freed_memory
 from core_engine.model.compiled import CompiledDecoder, PackedWeights
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
@@ -154,6 +154,17 @@ def _name(model: str, opened: OpenedModel) -> str:
     return opened.path.stem if opened.file is not None else opened.path.name
 
 
+def decoder_of(kernels: KernelChoice, spec: DecoderSpec, weights: DecoderWeights) -> Decoder | CompiledDecoder:
+    """The decoder that computes with those kernels."""
+    if kernels.kernels == COMPILED:
+        return CompiledDecoder(spec, weights)
+    if kernels.kernels == TRITON:
+        from core_engine.model.triton_decoder import TritonDecoder  # imports triton
+
+        return TritonDecoder(spec, weights)
+    return Decoder(spec, weights)
+
+
 def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: None) -> LoadedModel:
     """Load weights and tokenizer. InputError on a model it can't read or hold as asked, CannotRunError on a device or
     kernels that are not here."""
@@ -169,7 +180,7 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
     named, cost = opened.weights(Wanted(opened.scheme, device, dtype), tokenizer, None, report)
     weights = assemble(spec, named)
     del named
-    decoder = CompiledDecoder(spec, weights) if kernels.kernels == COMPILED else Decoder(spec, weights)
+    decoder = decoder_of(kernels, spec, weights)
     model = ModelSpec.from_config(opened.config, name)
     scheme = opened.scheme
     del weights, opened

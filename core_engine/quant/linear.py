@@ -6,8 +6,9 @@ rounded to int8 too, multiplies integers.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol, runtime_checkable
 
 import torch
 
@@ -16,6 +17,32 @@ from core_engine.quant.matrix import Joined, QuantizedMatrix, Weight, rows_of
 LARGEST_INT8 = 127
 NOTHING = 1e-30  # magnitudes from here down count as zero: 127 / them would overflow
 EXACT_IN_FLOAT32 = 2**24 // (LARGEST_INT8 * 128)  # products of int8 whose sum is still an exact float32
+
+
+class HeldMatrix(Protocol):
+    """A quantized matrix W [out, depth] in the form in which it is multiplied."""
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(out, depth)."""
+        ...
+
+    def tensors(self) -> list[torch.Tensor]:
+        """Every tensor held."""
+        ...
+
+    def product(self, x: torch.Tensor) -> torch.Tensor:
+        """x [num_tokens, depth] W^T, in x's dtype."""
+        ...
+
+
+@runtime_checkable
+class Table(Protocol):
+    """A matrix whose rows can be looked up, as an embedding's are."""
+
+    def rows(self, ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """Rows `ids`, [len(ids), depth]."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -61,40 +88,51 @@ class PackedMatrix:
 class Stacked:
     """Matrices of one input, one below the other, as they are held."""
 
-    parts: tuple[torch.Tensor | PackedMatrix, ...]
+    parts: tuple[torch.Tensor | HeldMatrix, ...]
 
 
-Held = torch.Tensor | PackedMatrix | Stacked
+Held = torch.Tensor | HeldMatrix | Stacked
 AnyWeight = Weight | Held
 
 
 def held(weight: AnyWeight) -> Held:
     """The weight with its codes packed; what is held already is itself."""
+    return held_by(weight, PackedMatrix.of)
+
+
+def held_by(weight: AnyWeight, hold: Callable[[QuantizedMatrix], HeldMatrix]) -> Held:
+    """The weight with its quantized matrices held as `hold` says; what is held already is itself."""
     if isinstance(weight, QuantizedMatrix):
-        return PackedMatrix.of(weight)
+        return hold(weight)
     if isinstance(weight, Joined):
-        return Stacked(
-            tuple(PackedMatrix.of(part) if isinstance(part, QuantizedMatrix) else part for part in weight.parts)
-        )
+        return Stacked(tuple(hold(part) if isinstance(part, QuantizedMatrix) else part for part in weight.parts))
     return weight
 
 
 def unpacked(weight: AnyWeight) -> Weight:
-    """The weight as quantizers make it; the opposite of `held`."""
-    if isinstance(weight, PackedMatrix):
-        return weight.matrix()
+    """The weight as quantizers make it; the opposite of `held`. TypeError for what a device has laid out."""
+    if isinstance(weight, torch.Tensor | QuantizedMatrix | Joined):
+        return weight
     if isinstance(weight, Stacked):
-        return Joined(tuple(part.matrix() if isinstance(part, PackedMatrix) else part for part in weight.parts))
-    return weight
+        return Joined(tuple(part if isinstance(part, torch.Tensor) else _matrix(part) for part in weight.parts))
+    return _matrix(weight)
 
 
-def held_rows(weight: AnyWeight, sizes: Sequence[int]) -> list[torch.Tensor | PackedMatrix]:
-    """As rows_of, of what is held."""
+def _matrix(weight: HeldMatrix) -> QuantizedMatrix:
+    if not isinstance(weight, PackedMatrix):
+        raise TypeError(f"a {type(weight).__name__} is not taken apart again")
+    return weight.matrix()
+
+
+def held_rows(weight: AnyWeight, sizes: Sequence[int]) -> list[torch.Tensor | HeldMatrix] | None:
+    """As rows_of, of what is held; None where a device has laid out all rows as one."""
     weight = held(weight)
     if isinstance(weight, Stacked):
         return list(weight.parts)
     if isinstance(weight, torch.Tensor):
         return list(weight.split(list(sizes)))
+    if not isinstance(weight, PackedMatrix):
+        return None
     return [PackedMatrix.of(part) for part in rows_of(weight.matrix(), sizes) if isinstance(part, QuantizedMatrix)]
 
 
@@ -104,9 +142,9 @@ def tensors_of(weight: AnyWeight) -> list[torch.Tensor]:
         return [weight]
     if isinstance(weight, QuantizedMatrix):
         return [array for array in vars(weight).values() if isinstance(array, torch.Tensor)]
-    if isinstance(weight, PackedMatrix):
-        return weight.tensors()
-    return [tensor for part in weight.parts for tensor in tensors_of(part)]
+    if isinstance(weight, Joined | Stacked):
+        return [tensor for part in weight.parts for tensor in tensors_of(part)]
+    return weight.tensors()
 
 
 def pack(codes: torch.Tensor, bits: int) -> torch.Tensor:

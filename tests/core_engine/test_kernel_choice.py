@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.kernels.choice import COMPILED, TORCH, choose_kernels, expected_here
+from core_engine.kernels.choice import COMPILED, TORCH, TRITON, choose_kernels, expected_here
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from ledger.errors import CannotRunError, InputError
@@ -110,7 +111,6 @@ def test_a_compiler_that_fails_is_a_reason(no_compiler, monkeypatch, tmp_path):
     [
         ({"dtype": torch.float16}, "float16"),
         ({"head_dim": 12 + 1}, "head size 13"),
-        ({"device": torch.device("cuda")}, "cuda"),
     ],
 )
 def test_a_model_that_compiled_kernels_do_not_take_runs_with_torch(compiled_kernels, arguments, reason):
@@ -118,6 +118,40 @@ def test_a_model_that_compiled_kernels_do_not_take_runs_with_torch(compiled_kern
     assert choice.kernels == TORCH and reason in choice.kernels_reason
     with pytest.raises(CannotRunError, match=reason):
         choose(**arguments, kernels="compiled")
+
+
+def test_a_gpu_runs_triton_and_never_compiled_code():
+    cuda = torch.device("cuda")
+    assert choose(device=cuda).kernels == choose(device=cuda, kernels="triton").kernels == TRITON
+    assert choose(device=cuda, kernels="torch").kernels == TORCH
+    with pytest.raises(CannotRunError, match=r"kernels=compiled.*not for cuda"):
+        choose(device=cuda, kernels="compiled")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"), [({"head_dim": 264}, "at most 256"), ({"head_dim": 40}, "multiple of 16")]
+)
+def test_heads_that_triton_kernels_do_not_take_run_with_torch_and_it_is_said(arguments, reason):
+    said = []
+    choice = choose(device=torch.device("cuda"), report=said.append, **arguments)
+    assert choice.kernels == TORCH and reason in choice.kernels_reason and len(said) == 1
+    with pytest.raises(CannotRunError, match=reason):
+        choose(device=torch.device("cuda"), kernels="triton", **arguments)
+
+
+def test_without_the_package_a_gpu_runs_torch(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    choice = choose(device=torch.device("cuda"))
+    assert choice.kernels == TORCH and "triton is not installed" in choice.kernels_reason
+
+
+def test_triton_on_a_cpu_is_refused_but_for_its_interpreter(monkeypatch):
+    assert choose(kernels="triton").kernels_reason == "Triton's interpreter"
+    with pytest.raises(CannotRunError, match="bf16"):
+        choose(kernels="triton", dtype=torch.bfloat16)
+    monkeypatch.delenv("TRITON_INTERPRET")
+    with pytest.raises(CannotRunError, match="CUDA device"):
+        choose(kernels="triton")
 
 
 def test_the_environment_of_a_run_says_which_kernels_and_why(compiled_kernels, tmp_path):

@@ -1,0 +1,5 @@
+"""Kernels for CUDA devices, in Triton: what kernels/cpu is for a CPU.
+
+Only modules in here import triton, and whoever needs one of them imports it late: everything else runs without triton
+and without a GPU. Each kernel is tested in Triton's interpreter against torch, and compiled for every architecture.
+"""
