@@ -40,6 +40,11 @@ def speculation_page() -> StreamlitPage:
     return st.Page(_speculation, title=t("nav.speculation"), icon=":material/fast_forward:", url_path="speculation")
 
 
+def kernels_page() -> StreamlitPage:
+    """Which operators a step consists of."""
+    return st.Page(_kernels, title=t("nav.kernels"), icon=":material/memory:", url_path="kernels")
+
+
 def cost_page() -> StreamlitPage:
     """What a month costs."""
     return st.Page(_cost, title=t("nav.cost"), icon=":material/paid:", url_path="cost")
@@ -54,7 +59,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
         t("nav.experiment"): [workbench_page(), trace_page()],
-        t("nav.understand"): [ledger_page(), roofline_page(), quantization_page(), speculation_page()],
+        t("nav.understand"): [ledger_page(), roofline_page(), kernels_page(), quantization_page(), speculation_page()],
         t("nav.decide"): [cost_page(), runs_page()],
     }
 
@@ -85,6 +90,10 @@ def _quantization() -> None:
 
 def _speculation() -> None:
     _draw("speculation")
+
+
+def _kernels() -> None:
+    _draw("kernels")
 
 
 def _cost() -> None:

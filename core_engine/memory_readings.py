@@ -8,13 +8,13 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
+
+from core_engine.nvml import NoNvml, opened
 
 
 def process_rss_bytes() -> int | None:
@@ -86,26 +86,9 @@ def device_memory(device: torch.device) -> DeviceMemory | None:
     if device.type != "cuda":
         return None
     process = used = total = None
-    with suppress(ImportError), _nvml() as nvml, suppress(nvml.NVMLError):
-        uuid = torch.cuda.get_device_properties(device).uuid
-        handle = nvml.nvmlDeviceGetHandleByUUID(f"GPU-{uuid}")
-        memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    with suppress(NoNvml), opened(device) as (nvml, card), suppress(nvml.NVMLError):
+        memory = nvml.nvmlDeviceGetMemoryInfo(card)
         used, total = int(memory.used), int(memory.total)
-        own = [p.usedGpuMemory for p in nvml.nvmlDeviceGetComputeRunningProcesses(handle) if p.pid == os.getpid()]
+        own = [p.usedGpuMemory for p in nvml.nvmlDeviceGetComputeRunningProcesses(card) if p.pid == os.getpid()]
         process = own[0] if own else None
     return DeviceMemory(torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device), process, used, total)
-
-
-@contextmanager
-def _nvml() -> Iterator[Any]:
-    """NVML for the length of a block; ImportError where neither the package nor a driver is there."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
-        raise ImportError(str(error)) from None
-    try:
-        yield pynvml
-    finally:
-        pynvml.nvmlShutdown()

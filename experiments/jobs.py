@@ -28,7 +28,7 @@ from ledger.errors import CannotRunError, InputError
 ENDED = "the engine process ended"
 CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
-RESUMABLE = {"eval": "an evaluation", "speculation": "a run of drafts"}
+RESUMABLE = {"eval": "an evaluation", "speculation": "a run of drafts", "profile": "a profile"}
 # A run without a process for this long was never started: its starter died in between.
 START_GRACE_S = 60.0
 # Two readings of one process's start time agree within clock ticks; another process's differs by far more.
@@ -92,6 +92,10 @@ def checked_spec(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
         from experiments.speculation.spec import SpeculationSpec
 
         return SpeculationSpec.from_dict(spec).to_dict()
+    if kind == "profile":
+        from experiments.operators.spec import ProfileSpec
+
+        return ProfileSpec.from_dict(spec).to_dict()
     if kind == "bench":
         return BenchSpec.from_dict(spec).to_dict()
     return _checked_claim(spec)

@@ -6,6 +6,8 @@ the first moment the engine could look at it. Latencies are counted from the sch
 
 What the load generator does between two steps delays every running request, so it is timed and kept in the record:
 record["sender_ns"] = {"send" | "report" | "cancel" | "sleep": [[start, end], ...]}, ns on the record's clock.
+
+What NVML says of a CUDA device meanwhile is in record["telemetry"], whose shape core_engine/telemetry.py states.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_engine.request import SamplingParams
+from core_engine.telemetry import Telemetry, sampled
 from experiments.workloads import Workload, WorkloadRequest
 from ledger.errors import InputError
 
@@ -58,7 +61,7 @@ def run(
     step. A request the engine refuses is a failed request of the record; InputError when it refuses every one of them.
     Cancelled when `should_cancel` says so between two steps.
     """
-    with no_garbage_collection():
+    with no_garbage_collection(), sampled(engine.loaded.weights.device, engine.clock) as telemetry:
         drive = _Drive(engine, workload)
         while drive.unfinished():
             if should_cancel is not None:
@@ -70,7 +73,7 @@ def run(
             if on_progress is not None:
                 with drive.timed("report"):
                     on_progress(drive.progress())
-    return drive.record()
+    return drive.record(telemetry)
 
 
 def sampling_params(request: WorkloadRequest, *, ignore_eos: bool) -> SamplingParams:
@@ -165,13 +168,14 @@ class _Drive:
             with self.timed("sleep"):
                 time.sleep(wait_s)
 
-    def record(self) -> dict[str, Any]:
+    def record(self, telemetry: Telemetry) -> dict[str, Any]:
         record = self._engine.record()
         if self._refused and len(self._refused) == len(self._workload.requests):
             raise self._refused[0][1]
         every = [*record["requests"], *(refusal for refusal, _ in self._refused)]
         record["requests"] = sorted(every, key=lambda request: int(request["id"][1:]))
         record["sender_ns"] = self._sender_ns
+        record["telemetry"] = telemetry.record()
         shift_times(record, -self._start_ns)
         record["workload"] = self._workload.describe()
         return record
@@ -200,6 +204,8 @@ def shift_times(record: dict[str, Any], by_ns: int) -> None:
         record["host_ns"] = _shifted(record["host_ns"], by_ns)
     if "sender_ns" in record:
         record["sender_ns"] = {kind: _shifted(pairs, by_ns) for kind, pairs in record["sender_ns"].items()}
+    if "telemetry" in record:
+        record["telemetry"]["t_ns"] = [moment + by_ns for moment in record["telemetry"]["t_ns"]]
     for request in record["requests"]:
         request["emissions"] = [[time_ns + by_ns, tokens] for time_ns, tokens in request["emissions"]]
         request["preemptions"] = [

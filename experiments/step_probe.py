@@ -150,7 +150,22 @@ def paired_seconds(
     ran: Callable[[ProbedStep], None] = lambda _: None,
     watch: Callable[[int], AbstractContextManager[Any]] = lambda _: nullcontext(),
 ) -> list[Pairs]:
-    """For each step the seconds of two arms, pair by pair, taken A B, then B A, after one run of each.
+    """For each step the seconds of two arms, pair by pair: `seconds_in_turns` of two."""
+    found = seconds_in_turns(steps, arms, repeats, longest_s=longest_s, check=check, ran=ran, watch=watch)
+    return [(first, second) for first, second in found]
+
+
+def seconds_in_turns(
+    steps: Sequence[ProbedStep],
+    arms: Sequence[tuple[Any, Any]],
+    repeats: int = REPEATS,
+    *,
+    longest_s: float = math.inf,
+    check: Callable[[], None] = lambda: None,
+    ran: Callable[[ProbedStep], None] = lambda _: None,
+    watch: Callable[[int], AbstractContextManager[Any]] = lambda _: nullcontext(),
+) -> list[list[list[float]]]:
+    """For each step the seconds of each arm, repeat by repeat, taken A B C, then C B A, after one run of each.
 
     arms: (configuration, loaded model) of each. A step is repeated for no longer than `longest_s` in each arm, but at
     least three times. `check` is called before each run of it and may raise, `ran` after it; `watch` of an arm's number
@@ -159,7 +174,8 @@ def paired_seconds(
     positive("repeats", repeats, 1000)
     executors = [_executor(steps, config, loaded) for config, loaded in arms]
     devices = [loaded.weights.device.type for _, loaded in arms]
-    pairs = []
+    every = range(len(arms))
+    found = []
     for step in steps:
         plans = [_plan(step, config.block_size) for config, _ in arms]
 
@@ -167,17 +183,17 @@ def paired_seconds(
             check()
             return _timed(executors[arm], plans[arm], devices[arm])
 
-        slowest_s = max(timed(0), timed(1))
-        ran(step)
-        ran(step)
-        seconds: Pairs = ([], [])
+        slowest_s = max(timed(arm) for arm in every)
+        for _ in every:
+            ran(step)
+        seconds: list[list[float]] = [[] for _ in every]
         for repeat in range(min(repeats, max(3, int(min(longest_s / slowest_s, repeats))))):
-            for arm in (0, 1) if repeat % 2 == 0 else (1, 0):
+            for arm in every if repeat % 2 == 0 else reversed(every):
                 with watch(arm):
                     seconds[arm].append(timed(arm))
                 ran(step)
-        pairs.append(seconds)
-    return pairs
+        found.append(seconds)
+    return found
 
 
 def _loaded(settings: Mapping[str, Any] | None) -> tuple[Any, Any]:
@@ -202,7 +218,7 @@ def _executor(steps: Sequence[ProbedStep], config: Any, loaded: Any) -> Any:
     form = KVFormat.from_config(config, weights.dtype)
     block_bytes = form.blocks.block_bytes(spec, config.block_size)
     blocks = max(step.batch * _blocks(step, config.block_size) for step in steps)
-    return TorchExecutor(
+    executor = TorchExecutor(
         loaded.decoder,
         block_size=config.block_size,
         kv_memory_bytes=blocks * block_bytes,
@@ -210,6 +226,9 @@ def _executor(steps: Sequence[ProbedStep], config: Any, loaded: Any) -> Any:
         kv_format=form,
         num_slots=max(step.batch for step in steps),
     )
+    if config.graph != "off":
+        executor.capture(max(step.batch for step in steps))
+    return executor
 
 
 def _blocks(step: ProbedStep, block_size: int) -> int:

@@ -71,9 +71,19 @@ def _counters(record: Record) -> Iterator[dict[str, Any]]:
             stacked = {name: tokens for name, tokens in kinds.items() if name != EXTERNAL}
             yield _counter("KV tokens", step["execute_start_ns"], stacked)
             yield _counter("KV external tokens", step["execute_start_ns"], {EXTERNAL: kinds[EXTERNAL]})
+    yield from _device_counters(record)
 
 
-def _counter(name: str, moment_ns: int, values: dict[str, int]) -> dict[str, Any]:
+def _device_counters(record: Record) -> Iterator[dict[str, Any]]:
+    """A counter a field of the telemetry, where there is any."""
+    found = record.get("telemetry") or {}
+    for name, values in (found.get("samples") or {}).items():
+        for moment_ns, value in zip(found["t_ns"], values or (), strict=False):
+            if value is not None:
+                yield _counter(f"NVML {name}", moment_ns, {name: value})
+
+
+def _counter(name: str, moment_ns: int, values: dict[str, Any]) -> dict[str, Any]:
     return {"ph": "C", "name": name, "pid": ENGINE, "tid": 0, "ts": _us(moment_ns), "args": values}
 
 

@@ -13,6 +13,7 @@ from experiments.metrics.kv import EXTERNAL, KINDS, kv_waste
 from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.waterfall import Waterfalls, unexplained_share
 from experiments.store import Run
+from experiments.telemetry_view import TelemetryView, telemetry_view
 
 
 def waterfall_rows(record: Record) -> list[dict[str, Any]]:
@@ -93,6 +94,7 @@ class TraceView:
     prefix_on: bool
     preemptions: list[dict[str, Any]]
     blocks: Blocks | None
+    telemetry: TelemetryView
 
 
 def trace_view(record: Record) -> TraceView:
@@ -108,6 +110,7 @@ def trace_view(record: Record) -> TraceView:
         prefix_on=record["config"].get("prefix_cache") == "on",
         preemptions=preemption_rows(record),
         blocks=_blocks(record),
+        telemetry=telemetry_view(record),
     )
 
 

@@ -95,6 +95,10 @@ def execute(
         from experiments.speculation.run import run_speculation
 
         return run_speculation(run.spec, store, run.id, on_live, should_cancel)
+    if run.kind == "profile":
+        from experiments.operators.run import run_profile
+
+        return run_profile(run.spec, store, run.id, on_live, should_cancel)
     from experiments.claims import run_claim
 
     return {

@@ -10,10 +10,12 @@ from app.charts.kv_trace import block_timeline, kinds_chart
 from app.charts.levers import levers_chart
 from app.charts.live import progress_chart, rate_chart, spark
 from app.charts.memory import block_map, ledger_chart
+from app.charts.operators import operators_chart
 from app.charts.quality import quality_chart
 from app.charts.roofline import crossover_chart, roofline_chart, time_share_chart, time_unit
 from app.charts.speculation import batch_chart, break_even_chart
 from app.charts.surface import surface_chart
+from app.charts.telemetry import telemetry_chart
 from app.charts.timeline import timeline_chart
 from app.charts.waterfall import waterfall_chart
 
@@ -27,6 +29,7 @@ operator over precision ridge seq_len state_account time_share usable verdict ch
 first_n format from_s held interval_95 kv_free kv_reserved kv_used label last_token measured memory noise_floor now
 other owner pairs phase predicted prefill progress queue rate rate_unit repeat request result same simulated state
 this_repeat time to_s tokens value weights your_guess
+launches
 alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
@@ -46,12 +49,14 @@ __all__ = [
     "kinds_chart",
     "ledger_chart",
     "levers_chart",
+    "operators_chart",
     "progress_chart",
     "quality_chart",
     "rate_chart",
     "roofline_chart",
     "spark",
     "surface_chart",
+    "telemetry_chart",
     "time_share_chart",
     "time_unit",
     "timeline_chart",

@@ -47,8 +47,8 @@ Guessed = Callable[[dict[str, Prediction]], None]
 class JobPage:
     """name: prefix of its words and keys; kind: of its runs. what: a run's own words in the box to choose one from.
 
-    live: draws a run at work. asks: whether a run's spec has anything to guess; ask: asks for the guesses, which
-    lock_in keeps. results: draws a finished one.
+    live: draws a run at work; results: a finished one. ask: asks for the guesses, which lock_in keeps, where a run's
+    spec has anything to guess (asks); a page that asks nothing has neither.
     """
 
     name: str
@@ -56,9 +56,9 @@ class JobPage:
     what: Callable[[Run], str]
     setup: Setup
     live: Callable[[str], None]
-    ask: Callable[[Run, Guessed], None]
-    lock_in: Callable[[str, dict[str, Prediction], Store], None]
     results: Callable[[Run], None]
+    ask: Callable[[Run, Guessed], None] | None = None
+    lock_in: Callable[[str, dict[str, Prediction], Store], None] | None = None
     asks: Callable[[Run], bool] = lambda run: True
 
 
@@ -69,7 +69,8 @@ def job_page(page: JobPage) -> None:
     st.caption(t(f"{name}.caption"))
     run = shown_run(name, page.kind, t(f"{name}.stored"), page.what)
     active = run is not None and run.state in jobs.ACTIVE
-    asking = run is not None and must_predict(run) and page.asks(run)
+    ask, lock_in = page.ask, page.lock_in
+    asking = run is not None and ask is not None and must_predict(run) and page.asks(run)
 
     def begin(choice: Chosen) -> None:
         start(name, page.kind, choice.spec)
@@ -89,8 +90,8 @@ def job_page(page: JobPage) -> None:
         return
     if active:
         page.live(run.id)
-    if asking:
-        page.ask(run, lambda given: tell(name, lambda: page.lock_in(run.id, given, store())))
+    if asking and ask is not None and lock_in is not None:
+        ask(run, lambda given: tell(name, lambda: lock_in(run.id, given, store())))
     elif run.result is not None and not active:
         page.results(run)
     else:

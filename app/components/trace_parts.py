@@ -53,7 +53,8 @@ def _named(side: Side, sides: Sequence[Side]) -> Iterator[None]:
     yield
 
 
-def _side_by_side(sides: Sequence[Side], show: Callable[[Side], None]) -> None:
+def side_by_side(sides: Sequence[Side], show: Callable[[Side], None]) -> None:
+    """Each side in a column of its own, named where there are two."""
     for column, side in zip(st.columns(len(sides)), sides, strict=True):
         with column, _named(side, sides):
             show(side)
@@ -81,7 +82,7 @@ def blocks(sides: Sequence[Side]) -> None:
             chart = block_timeline(cells, top, end_s, mode(), words("chart."), states)
             draw(chart, t("alt.block_timeline", arm=side.name))
 
-        _side_by_side(sides, show)
+        side_by_side(sides, show)
         with st.expander(t("trace.one_step")):
             one_step(sides)
 
@@ -100,7 +101,7 @@ def one_step(sides: Sequence[Side]) -> None:
         st.caption(t("trace.step_caption", rows=len(step["rows"]), **numbers))
         draw(block_map(found, request_letter, mode(), words("chart.")), t("alt.block_map"))
 
-    _side_by_side(sides, show)
+    side_by_side(sides, show)
 
 
 def kinds(sides: Sequence[Side]) -> None:
@@ -117,7 +118,7 @@ def kinds(sides: Sequence[Side]) -> None:
             chart = kinds_chart(side.blocks.series, pool, end_s, mode(), words("chart."), named)
             draw(chart, t("alt.kinds", arm=side.name))
 
-        _side_by_side(sides, show)
+        side_by_side(sides, show)
         st.markdown(f"**{t('trace.waste')}**")
         st.caption(t("trace.waste_caption"))
         st.dataframe(pd.DataFrame([_waste_row(kind, sides) for kind in WASTE_KINDS]), hide_index=True)
@@ -185,7 +186,7 @@ def waterfalls(sides: Sequence[Side]) -> None:
             st.caption(t("trace.unexplained", p50=percent(middle), p99=percent(far), n=share["n"]))
             host_share(side.view.host, side.name)
 
-        _side_by_side(sides, show)
+        side_by_side(sides, show)
 
 
 def prefix_and_preemptions(sides: Sequence[Side]) -> None:

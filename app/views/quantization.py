@@ -14,7 +14,7 @@ from experiments.store import Run
 
 def page() -> None:
     """Draw the page for the evaluation in the address, or the newest one."""
-    job_page(JobPage("quant", "eval", _what, setup, live_evaluation, ask, lock_in, results))
+    job_page(JobPage("quant", "eval", _what, setup, live_evaluation, results, ask, lock_in))
 
 
 def _what(run: Run) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.navigation import quantization_page, speculation_page, trace_page, workbench_page
+from app.navigation import kernels_page, quantization_page, speculation_page, trace_page, workbench_page
 from app.state import error_text, language, store, t
 from experiments import jobs
 from experiments.report import comparison_html, headline
@@ -35,10 +35,10 @@ def _row(run: Run) -> None:
         if run.kind == "compare":
             address = {"run": run.id, "lang": language()}
             st.page_link(workbench_page(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
-        if run.kind in ("eval", "speculation"):
+        pages = {"eval": quantization_page, "speculation": speculation_page, "profile": kernels_page}
+        if run.kind in pages:
             address = {"run": run.id, "lang": language()}
-            target = quantization_page() if run.kind == "eval" else speculation_page()
-            st.page_link(target, label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+            st.page_link(pages[run.kind](), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
         if run.kind in ("compare", "bench") and run.result is not None:
             address = {"run": run.id, "lang": language()}
             st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
@@ -84,6 +84,10 @@ def _what(kind: str, spec: dict[str, Any]) -> str:
     if kind == "speculation":
         settings = [f"{name}={value}" for name, value in spec["settings"].items()]
         return " · ".join([kind, ", ".join(spec["forms"]), *settings])
+    if kind == "profile":
+        varied = [] if spec["vary"] is None else [f"{spec['vary'][0]}={','.join(map(str, spec['vary'][1]))}"]
+        settings = [f"{name}={value}" for name, value in spec["settings"].items()]
+        return " · ".join([kind, spec["step"], *varied, *settings])
     return f"{kind} · {spec.get('workload') or spec.get('claim')}"
 
 

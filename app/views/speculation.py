@@ -20,7 +20,7 @@ from experiments.store import Run
 def page() -> None:
     """Draw the page for the run in the address, or the newest one."""
     job_page(
-        JobPage("spec", "speculation", _what, setup, _live, _ask, lock_in, results, lambda run: bool(run.spec["forms"]))
+        JobPage("spec", "speculation", _what, setup, _live, results, _ask, lock_in, lambda run: bool(run.spec["forms"]))
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.components.accounts import accounts_section
+from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
 from app.navigation import workbench_page
 from app.state import set_address, store, t
@@ -42,6 +43,7 @@ def page() -> None:
     with st.container(border=True):
         accounts_section({side.name: side.record["memory"] for side in sides}, "accounts")
     waterfalls(sides)
+    telemetry(sides)
     prefix_and_preemptions(sides)
     downloads(run, sides, repeat)
 

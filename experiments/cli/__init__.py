@@ -23,6 +23,7 @@ from experiments.cli import (
     kv,
     ledger,
     measure,
+    profile,
     quantize,
     runs,
     speculation,
@@ -46,6 +47,7 @@ app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
+app.command("profile")(profile.profile)
 app.command("kv")(kv.kv)
 app.command("quantize")(quantize.quantize)
 app.command("train-draft")(train_draft.train_draft)

@@ -68,6 +68,10 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         from experiments.cli.speculation import print_speculation
 
         print_speculation(run.result)
+    elif run.result is not None and run.kind == "profile":
+        from experiments.cli.profile import print_profile
+
+        print_profile(run.result)
     elif run.result is not None:
         from experiments.cli.claims import print_outcome
 
@@ -143,7 +147,7 @@ def _record(run_id: str, arm: str, repeat: str) -> tuple[tuple[int, int], dict[s
 
     store = Store()
     run = store.get_run(run_id)
-    if run.kind in ("eval", "speculation"):
+    if run.kind in ("eval", "speculation", "profile"):
         raise InputError("run", run_id, "a run with a schedule: this kind keeps scores and sums instead of events")
     place = _place(store.record_keys(run.id), run_id, arm, repeat)
     return place, store.record(run_id, *place)
@@ -194,4 +198,7 @@ def _what(run: Any) -> str:
     if run.kind == "speculation":
         settings = " ".join(f"{name}={value}" for name, value in spec["settings"].items())
         return " ".join(filter(None, [",".join(spec["forms"]), settings]))
+    if run.kind == "profile":
+        asked = [] if spec["vary"] is None else [f"{spec['vary'][0]}={','.join(map(str, spec['vary'][1]))}"]
+        return " ".join([spec["step"], *asked, *(f"{name}={value}" for name, value in spec["settings"].items())])
     return str(spec["workload"])

@@ -109,6 +109,8 @@ def print_metrics(result: dict[str, Any]) -> None:
         "goodput, requests/s": result["goodput_rps"],
         "completed": result["completed"],
         "failed": result["failed"],
+        "tokens per joule": _at(result, "energy", "tokens_per_joule"),
+        "mean power, W": _at(result, "energy", "mean_power_w"),
         "cost per request": result["cost_per_request"],
         "cost per million output tokens": result["cost_per_million_output_tokens"],
         "requests running, mean": _at(result, "concurrency", "mean"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.metrics.energy import energy
 from experiments.metrics.events import Record, duration_s, num_output_tokens, successes, summary
 from experiments.metrics.host import host_work
 from experiments.metrics.kv import kv_waste
@@ -76,6 +77,7 @@ def compute_metrics(
         "prefix": prefix(record),
         "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
         "counters": counters(record),
+        "energy": energy(record),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),

@@ -23,7 +23,7 @@ from typing import Any
 
 from ledger.errors import CannotRunError, InputError
 
-KINDS = ("bench", "compare", "claim", "eval", "speculation")
+KINDS = ("bench", "compare", "claim", "eval", "speculation", "profile")
 STATES = ("queued", "running", "done", "failed", "cancelled")
 BUSY_TIMEOUT_S = 15.0
 # Scores kept for other runs to use; older ones go. One is some 200 bytes, of a window of text 30 KB.

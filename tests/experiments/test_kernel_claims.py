@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from experiments.claims import kernel_options, run_claim
@@ -34,6 +36,12 @@ def probe_with(ratios):
     return probe
 
 
+def counted(variable, values, settings):
+    """As the compiled step calls them, fused or not, as one call or not."""
+    calls = {"fused_ops": ([361, 271], [1, 1]), "graph": ([271, 271], [271, 1])}
+    return {"counts": "operators", "launches": calls[variable][0], "host_calls": calls[variable][1]}
+
+
 @pytest.mark.parametrize(
     ("ratios", "verdict"),
     [
@@ -43,8 +51,9 @@ def probe_with(ratios):
     ],
 )
 def test_fusion_holds_where_every_step_gets_shorter(ratios, verdict):
-    found = kernel_options.fusion({}, probe_with(ratios))
-    assert found["verdict"] == verdict
+    found = kernel_options.fusion({}, probe_with(ratios), counted)
+    assert found["verdict"] == verdict and "361 operators unfused, 271 fused" in found["reason"]
+    assert "launches" in found["not_checked"], "what stands in for them here"
     assert [round(row["change_pct"]) for row in found["evidence"]] == [round(100 * ratio - 100) for ratio in ratios]
 
 
@@ -57,7 +66,8 @@ def test_fusion_holds_where_every_step_gets_shorter(ratios, verdict):
     ],
 )
 def test_one_call_holds_when_decode_gains_most(ratios, verdict):
-    assert kernel_options.one_call({}, probe_with(ratios))["verdict"] == verdict
+    found = kernel_options.one_call({}, probe_with(ratios), counted)
+    assert found["verdict"] == verdict and "271 calls by the host off, 1 on" in found["reason"]
 
 
 @pytest.mark.parametrize(
@@ -79,8 +89,22 @@ def test_too_much_noise_is_undecided():
         held_up = [3.0 if repeat % 4 == 3 else 1.0 + 0.001 * repeat for repeat in range(repeats)]
         return PairedProbe(tuple(([1.0] * repeats, held_up) for _ in steps), "compiled", "fp32", 2)
 
-    for check in (kernel_options.fusion, kernel_options.one_call, kernel_options.split_kv):
-        assert check({}, probe)["verdict"] == "undecided"
+    for check in (kernel_options.fusion, kernel_options.one_call):
+        assert check({}, probe, counted)["verdict"] == "undecided"
+    assert kernel_options.split_kv({}, probe)["verdict"] == "undecided"
+
+
+def test_on_a_gpu_nothing_stands_in_for_anything():
+    def probe(steps, arms, repeats):
+        return replace(probe_with([0.7, 0.8, 0.9])(steps, arms, repeats), kernels="triton")
+
+    assert "not_checked" not in kernel_options.fusion({}, probe, counted)
+
+
+def test_what_a_step_calls_is_counted(tiny_dir):
+    settings = {"model": tiny_dir, "dtype": "fp32", "kernels": "torch"}
+    found = kernel_options.launches("fused_ops", ("off", "on"), settings)
+    assert found["launches"][0] > found["launches"][1] > 0 and found["counts"]
 
 
 def test_steps_of_two_arms_are_timed_in_turn_on_one_model(tiny_dir):

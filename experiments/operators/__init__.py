@@ -1,0 +1,1 @@
+"""Profiles of single steps: which operators there are, launches and time of each, and what one variable changes."""
