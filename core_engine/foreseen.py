@@ -18,8 +18,9 @@ def foreseen_plan(scheduler: Scheduler, plan: StepPlan, most_tokens: int, now_ns
     with `plan` are left out, most_tokens being the longest any may become. An answer that ends otherwise, or is
     aborted, has a row that nobody reads: `commit` passes over it, and its blocks go with its request.
 
-    Nothing is foreseen while somebody could be admitted, computes a prompt, has drafts or scores, or chooses by what
-    came before (penalties, minimum lengths), nor when blocks would have to be taken from others.
+    Nothing is foreseen while somebody could be admitted, computes a prompt, has drafts or scores, or chooses in a way
+    that the host has a part in (penalties, biases, minimum lengths, log-probabilities), nor when blocks would have to
+    be taken from others.
     """
     running = {request.id: request for request in scheduler.running if request.state is State.RUNNING}
     if len(plan.rows) != len(running) or scheduler.could_admit(now_ns):
@@ -54,7 +55,7 @@ def _gives_one_token(row: Row) -> bool:
     if sampling is None or row.num_drafts or row.targets:
         return False
     params = sampling.params
-    return not (params.needs_history or params.min_tokens or params.logprobs is not None)
+    return not (sampling.is_adjusted or params.min_tokens or params.logprobs is not None)
 
 
 def _ends_by_length(request: Request, most_tokens: int) -> bool:

@@ -15,14 +15,16 @@ from core_engine.variables import VARIABLES, Value
 
 @st.cache_resource(show_spinner=False, ttl=60)
 def _expected() -> Mapping[str, Any]:
-    from core_engine.kernels.choice import expected_here  # loads torch; the navigation need not wait
+    from core_engine.kernels.choice import expected_with_auto  # loads torch; the navigation need not wait
 
-    return vars(expected_here())
+    return vars(expected_with_auto())
 
 
 def kernels_line(found: Mapping[str, Any] | None = None) -> str:
     """Which kernels and why: of an environment or arm that says so, else of this machine with kernels=auto."""
     found = found or _expected()
+    if found["kernels"] == "triton":
+        return t("kernels.triton")
     if found["kernels"] != "compiled":
         return t("kernels.torch", reason=escape(translated(found["kernels_reason"])))
     if found["vector_bits"] is None:

@@ -44,7 +44,7 @@ FAMILIES: tuple[dict[str, Any], ...] = (
     {"model_type": "mistral", "sliding_window": 21},
     {"model_type": "qwen3"},
 )
-# Rows of two steps, (start, new tokens): prompts and a chunk, then newest tokens, drafts and a chunk up to a block's end.
+# Rows of two steps, (start, new tokens): prompts, then newest tokens, drafts and a chunk up to the end of a block.
 STEPS = (((0, 40), (0, 16), (0, 7), (0, 1)), ((40, 1), (16, 1), (7, 4), (1, 15)))
 
 

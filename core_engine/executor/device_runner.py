@@ -48,6 +48,8 @@ class DeviceStep:
             if self.arrived is not None:
                 self.arrived.synchronize()
             known = dict(enumerate(self.on_host.tolist()))
+            if min(known.values()) < 0:
+                raise RuntimeError("no token can be chosen: a step's logits hold NaN or infinity")
         return replace(sample_step(self.rows, self.logits, self.places, known=known), hidden=self.hidden)
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 
 from core_engine.config import EngineConfig
-from core_engine.environment import cpu_flags
+from core_engine.environment import cpu_flags, cuda_is_here
 from core_engine.kernels.cpu.native import compiler, library, library_path
 from core_engine.kernels.triton.available import is_interpreted, missing_here
 from core_engine.kv.format import MOST_HEAD_DIM
@@ -108,6 +108,14 @@ def _triton_for(device: torch.device, dtype: torch.dtype, head_dim: int) -> Kern
     if interpreted and dtype is torch.bfloat16:
         return KernelChoice(TORCH, "Triton's interpreter gets products of bf16 wrong")
     return KernelChoice(TRITON, "Triton's interpreter" if interpreted else "built for this device")
+
+
+def expected_with_auto() -> KernelChoice:
+    """What device=auto and kernels=auto come to on this machine, without building anything."""
+    if not cuda_is_here():
+        return expected_here()
+    missing = missing_here()
+    return KernelChoice(TRITON, "built for this device") if missing is None else KernelChoice(TORCH, missing)
 
 
 def _compiled_for(dtype: torch.dtype, head_dim: int, report: Callable[[str], None]) -> KernelChoice:

@@ -91,7 +91,11 @@ def _cuda() -> tuple[str, bool]:
 
     if not torch.cuda.is_available():
         return "no CUDA device; everything runs on the CPU", False
-    return torch.cuda.get_device_name(0), True
+    from core_engine.kernels.triton.available import missing_here
+
+    missing = missing_here()
+    kernels = "Triton's kernels" if missing is None else f"torch's operators: {missing}"
+    return f"{torch.cuda.get_device_name(0)}, {kernels}", True
 
 
 def _nvml() -> tuple[str, bool]:

@@ -13,7 +13,7 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
-from core_engine.kernels.choice import COMPILED, TORCH, TRITON, choose_kernels, expected_here
+from core_engine.kernels.choice import COMPILED, TORCH, TRITON, choose_kernels, expected_here, expected_with_auto
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from ledger.errors import CannotRunError, InputError
@@ -195,3 +195,11 @@ def test_generate_without_a_compiler_prints_one_line_and_answers(tiny, tmp_path)
     assert len(lines) == 1 and "no C++ compiler" in lines[0]
     refused = run("--set", "kernels=compiled")
     assert refused.returncode == 3 and "no C++ compiler" in refused.stderr and "Traceback" not in refused.stderr
+
+
+def test_what_auto_comes_to_is_told_without_building(monkeypatch):
+    assert expected_with_auto() == expected_here()
+    monkeypatch.setattr("core_engine.kernels.choice.cuda_is_here", lambda: True)
+    assert expected_with_auto().kernels == TRITON
+    monkeypatch.setattr("core_engine.kernels.choice.missing_here", lambda: "the package triton is not installed")
+    assert expected_with_auto().kernels == TORCH

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from core_engine.engine import Engine
@@ -100,10 +102,10 @@ def test_a_failed_step_takes_the_one_behind_it_along_and_both_are_done_again(lat
 
 @pytest.mark.parametrize(
     "params",
-    [{"repetition_penalty": 1.2}, {"min_tokens": 3}, {"logprobs": 1}],
+    [{"repetition_penalty": 1.2}, {"min_tokens": 3}, {"logprobs": 1}, {"logit_bias": {5: 1.0}}],
     ids=lambda params: next(iter(params)),
 )
-def test_what_depends_on_the_newest_token_is_not_foreseen(params: dict[str, float]) -> None:
+def test_what_the_host_has_a_part_in_is_not_foreseen(params: dict[str, Any]) -> None:
     engine, executor = ahead_engine(60)
     engine.generate([[1, 2, 3]], SamplingParams(max_tokens=6, temperature=1.0, ignore_eos=True, **params))
     assert executor.launched_behind == 0
