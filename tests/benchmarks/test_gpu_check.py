@@ -10,6 +10,7 @@ import torch
 pytest.importorskip("triton")
 
 from gpu import runs
+from gpu.kernels import _checked, kernel_checks
 from gpu.models import SHAPES, random_model
 from gpu.steps import Ceilings, StepKind, measured, operations, read_bytes
 
@@ -59,7 +60,7 @@ def test_a_prefill_counts_every_pair_it_may_see() -> None:
     assert read_bytes(loaded, kind, KVFormat("fp32")) == loaded.weights.num_bytes() - 4 * 300 * 64
 
 
-@pytest.mark.parametrize("weights", ["w4a16-rtn", "w8a8"])
+@pytest.mark.parametrize("weights", ["w4a16-rtn", pytest.param("w8a8", marks=pytest.mark.slow)])
 def test_random_codes_are_held_in_few_bits(weights: str) -> None:
     loaded = tiny(weights=weights)
     plain = 4 * (2 * 300 * 64 + 3 * 64)
@@ -67,6 +68,7 @@ def test_random_codes_are_held_in_few_bits(weights: str) -> None:
     assert measured(loaded, StepKind(1, 4), ONE)["device_ms"] > 0
 
 
+@pytest.mark.slow
 def test_switches_and_drafts_run(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = tiny()
     monkeypatch.setattr(runs, "WARM_UP", 1)
@@ -77,3 +79,15 @@ def test_switches_and_drafts_run(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["times_all_on"]["all on"] == 1.0
     (row,) = runs.speculation(loaded, (1.0,), 2, 7)["rows"]
     assert row["equal"] and row["alpha"] == 1.0 and row["tokens_per_pass"] > 2
+
+
+@pytest.mark.slow
+def test_the_checks_of_kernels_pass_in_the_interpreter() -> None:
+    with torch.inference_mode():
+        found = kernel_checks(CPU, most=4)
+    assert len(found["checks"]) == 4 + 4 + 3 and found["passed"], found
+
+
+def test_a_wrong_number_is_no_pass() -> None:
+    nothing = torch.full((2, 3), float("nan"))
+    assert not _checked("", nothing, torch.ones(2, 3), 1.0)["error"] <= 1.0

@@ -27,7 +27,12 @@ LARGE_HEAD = config(num_attention_heads=4, head_dim=16, hidden_size=64, intermed
 
 @pytest.mark.parametrize(
     ("settings", "kv"),
-    [(LARGE_MLP, "fp32"), (LARGE_HEADS, "fp32"), (LARGE_HEADS, "int8"), (LARGE_HEAD, "fp32")],
+    [
+        (LARGE_MLP, "fp32"),
+        pytest.param(LARGE_HEADS, "fp32", marks=pytest.mark.slow),
+        pytest.param(LARGE_HEADS, "int8", marks=pytest.mark.slow),
+        (LARGE_HEAD, "fp32"),
+    ],
     ids=["mlp", "heads", "heads, int8 KV", "head"],
 )
 def test_the_busiest_moment_is_predicted(monkeypatch: pytest.MonkeyPatch, settings: dict, kv: str) -> None:
