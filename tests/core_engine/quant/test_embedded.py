@@ -39,8 +39,8 @@ def test_its_own_blocks_and_8_bits_cost_little_and_another_4_bit_grid_much(embed
     losses = {}
     for weights in ("none", "as-stored", "w8a16", "w4a16-rtn", "w4a16-gptq"):
         group = {"weight_group": "64"} if weights.startswith("w4") else {}
-        model = {"model": "embedded"} if weights == "as-stored" else {}  # the file; the directory is converted from it
-        named, _ = named_weights(embedded_dir, weights=weights, **group, **model)
+        source = Path("embedded") if weights == "as-stored" else embedded_dir  # the file, and what it was converted to
+        named, _ = named_weights(source, weights=weights, **group)
         losses[weights] = loss(plain(named), embedded_dir, ids)
     assert abs(losses["as-stored"] - losses["none"]) < 1e-3  # the same numbers
     assert abs(losses["w8a16"] - losses["none"]) < 0.01
