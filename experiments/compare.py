@@ -32,7 +32,7 @@ from experiments.workloads import Workload
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
-KERNELS_TOLD = ("kernels", "kernels_reason", "vector_bits", "instructions")  # what an arm ran with
+KERNELS_TOLD = ("kernels", "kernels_reason", "vector_bits", "instructions", "captured")  # what an arm ran with
 BASELINE, CANDIDATE = 0, 1
 
 

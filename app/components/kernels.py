@@ -24,12 +24,22 @@ def kernels_line(found: Mapping[str, Any] | None = None) -> str:
     """Which kernels and why: of an environment or arm that says so, else of this machine with kernels=auto."""
     found = found or _expected()
     if found["kernels"] == "triton":
-        return t("kernels.triton")
+        return t("kernels.triton") + _captured(found.get("captured"))
     if found["kernels"] != "compiled":
         return t("kernels.torch", reason=escape(translated(found["kernels_reason"])))
     if found["vector_bits"] is None:
         return t("kernels.to_build")
     return t("kernels.compiled", instructions=found["instructions"], bits=found["vector_bits"])
+
+
+def _captured(captured: Mapping[str, Any] | str | None) -> str:
+    """What capturing steps took, or why there are none; nothing of a machine that has not run yet."""
+    if captured is None:
+        return ""
+    if isinstance(captured, str):
+        return " · " + t("kernels.not_captured", reason=escape(translated(captured)))
+    seconds, mib = f"{captured['seconds']:.1f}", f"{captured['num_bytes'] / 2**20:.0f}"
+    return " · " + t("kernels.captured", graphs=captured["graphs"], seconds=seconds, mib=mib)
 
 
 def stand_in(settings: Mapping[str, Value]) -> str:

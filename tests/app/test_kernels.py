@@ -12,6 +12,7 @@ import pytest
 
 from app.charts import operators_chart
 from app.components.job_page import JobPage
+from app.components.kernels import kernels_line
 from app.i18n import catalogue, translate
 from experiments.operators.run import changes_json
 from experiments.operators.spec import ProfileSpec
@@ -136,3 +137,15 @@ def test_the_chart_is_valid_and_has_a_bar_for_every_operator_and_arm(mode: str, 
         bars = rows(chart, "full", "arm", mark="rect")
         assert [(bar["full"], bar["arm"]) for bar in bars] == [("query", "off"), ("head", "off"), ("head", "on")]
         alt.LayerChart.from_dict(json.loads(json.dumps(chart.to_dict(validate=False))))
+
+
+@pytest.mark.parametrize(
+    ("captured", "said"),
+    [
+        ({"graphs": 6, "seconds": 1.25, "num_bytes": 3 * 2**20}, "6 CUDA Graphs captured in 1.2 s, 3 MiB"),
+        ("graph=off", "no CUDA Graph: graph=off"),
+        (None, "Triton"),
+    ],
+)
+def test_a_gpus_kernels_are_named_with_what_was_captured(captured: Any, said: str) -> None:
+    assert said in kernels_line({"kernels": "triton", "kernels_reason": "", "captured": captured})
