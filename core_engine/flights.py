@@ -61,7 +61,9 @@ class Flights:
     def land(self, flight: Flight, now_ns: int) -> StepResult:
         """The result of a step, after the next one has been launched behind it where that can be foreseen.
 
-        When a step fails, both are as if they had not been planned, and the error is passed on.
+        When a step fails, both are as if they had not been planned, and the error is passed on. Where KV is quantized
+        by block, the step behind has overwritten the open blocks that a second try would begin with: those requests
+        are computed again.
         """
         try:
             if self._device is None or flight.launched is None:
@@ -69,10 +71,12 @@ class Flights:
             self._launch_behind(flight, flight.launched, now_ns)
             return _only(flight.launched.result(), flight.kept)
         except BaseException:
-            if self._behind is not None:
-                self._scheduler.rollback(self._behind.plan)
-                self._behind = None
+            behind, self._behind = self._behind, None
+            if behind is not None:
+                self._scheduler.rollback(behind.plan)
             self._scheduler.rollback(flight.plan)
+            if behind is not None and self._scheduler.open_blocks:
+                self._scheduler.compute_again(behind.plan, now_ns)
             raise
 
     def _launch_behind(self, flight: Flight, launched: Launched, now_ns: int) -> None:

@@ -321,6 +321,14 @@ class Scheduler:
                 self.waiting.appendleft(request)
         self.check()
 
+    def compute_again(self, plan: StepPlan, now_ns: int) -> None:
+        """Preempt the requests of a plan that was rolled back, because what their slots keep may be gone."""
+        ids = {row.request_id for row in plan.rows}
+        draft = _Draft(0, now_ns)
+        for request in reversed([r for r in self.running if r.id in ids and r.state is State.RUNNING]):
+            self._preempt(request, draft)
+        self.check()
+
     # -- commit --------------------------------------------------------------------------------------------------
 
     def commit(self, plan: StepPlan, result: StepResult, ends: Ends = never) -> list[tuple[Request, int]]:

@@ -121,6 +121,11 @@ def filled(tables: Sequence[Ints], width: int, padding_block: int) -> Ints:
     return table
 
 
+def aligned(size: int) -> int:
+    """The next multiple of ALIGNED: strides and addresses that are none of 16 bytes have kernels compiled anew."""
+    return -(-size // ALIGNED) * ALIGNED
+
+
 def sent(arrays: Mapping[str, Ints], device: torch.device) -> dict[str, torch.Tensor]:
     """The arrays on the device, by name: views of one copy.
 
@@ -129,7 +134,7 @@ def sent(arrays: Mapping[str, Ints], device: torch.device) -> dict[str, torch.Te
     starts, size = {}, 0
     for name, array in arrays.items():
         starts[name] = size
-        size += -(-array.size // ALIGNED) * ALIGNED
+        size += aligned(array.size)
     whole = np.zeros(size, dtype=np.int32)
     for name, array in arrays.items():
         whole[starts[name] : starts[name] + array.size] = array.reshape(-1)
@@ -164,7 +169,7 @@ def device_batch(
             "count": counts,
             "start": np.array([row.start for row in rows], dtype=np.int32),
             "kv_slots": np.array([row.slot for row in rows], dtype=np.int32),
-            "tables": filled(own, -(-longest // block_size), padding_block),
+            "tables": filled(own, aligned(-(-longest // block_size)), padding_block),
             **{
                 f"{part}{kind}": numbers
                 for kind, (tiles, _) in enumerate(cut)

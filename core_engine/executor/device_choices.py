@@ -62,7 +62,10 @@ def choose_on_device(logits: torch.Tensor, choices: Sequence[Choice], uniforms: 
             uniforms(samplings, [choice.position for choice in choices]),
         ]
     )
-    temperature, top_p, min_p, number = torch.from_numpy(numbers).to(logits.device, non_blocking=True)
+    # An even number of columns: each row begins at a multiple of 16 bytes, and one kernel serves every batch.
+    padded = np.pad(numbers, ((0, 0), (0, len(choices) % 2)))
+    there = torch.from_numpy(padded).to(logits.device, non_blocking=True)
+    temperature, top_p, min_p, number = there[:, : len(choices)]
     top_k = torch.from_numpy(np.array([p.top_k for p in params], dtype=np.int32)).to(logits.device, non_blocking=True)
     tokens = torch.empty(len(choices), dtype=torch.int32, device=logits.device)
     sample(logits, temperature, top_k, top_p, min_p, number, tokens)

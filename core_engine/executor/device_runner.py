@@ -18,8 +18,8 @@ from core_engine.executor.device_batch import DeviceBatch, Ints, Tables, TileRul
 from core_engine.executor.device_choices import choose_on_device, on_device, uniforms_here
 from core_engine.executor.sampler import choices_of, logit_places, nothing_sampled, sample_step
 from core_engine.executor.step_graphs import Capture, GraphSizes, Outputs, StepGraphs, cuda_capture
-from core_engine.kernels.options import StepOptions
-from core_engine.kernels.triton.attention import block_q_for
+from core_engine.kernels.options import AUTO_SPLITS, StepOptions
+from core_engine.kernels.triton.attention import MOST_SPLITS, block_q_for
 from core_engine.kv.cache import QuantizedCache
 from core_engine.model.triton_decoder import TritonDecoder
 from core_engine.plan import PENDING, Row, StepPlan, StepResult
@@ -40,13 +40,13 @@ class DeviceStep:
     arrived: torch.cuda.Event | None
 
     def result(self) -> StepResult:
-        """Wait for the tokens, or choose them now."""
+        """Wait for the step and its tokens, or choose them now."""
+        if self.arrived is not None:
+            self.arrived.synchronize()
         if not len(self.logits):
             return replace(nothing_sampled(self.rows), hidden=self.hidden)
         known = None
         if self.on_host is not None:
-            if self.arrived is not None:
-                self.arrived.synchronize()
             known = dict(enumerate(self.on_host.tolist()))
             if min(known.values()) < 0:
                 raise RuntimeError("no token can be chosen: a step's logits hold NaN or infinity")
@@ -97,6 +97,7 @@ class DeviceRunner:
             longest=longest,
             block_size=self._block_size,
             padding_block=self._padding_block,
+            room=(spec.vocab_size, spec.hidden_size),
         )
         if capture is None:
             torch.cuda.empty_cache()
@@ -106,9 +107,23 @@ class DeviceRunner:
             sizes,
             self._block_q,
             self._device,
+            self._decoder.weights.dtype,
             (lambda: 0) if capture else (lambda: torch.cuda.memory_reserved(self._device)),
         )
         return self._graphs.cost
+
+    def warm_up(self) -> None:
+        """Compile attention for every number of splits that a step's length may ask for: once for a machine, and not in
+        the middle of a run."""
+        row = Row("dummy", 0, (0,), (self._padding_block,), is_prefill=False)
+        splits = 1
+        while splits <= MOST_SPLITS and self._options.kv_splits == AUTO_SPLITS:
+            batch = device_batch(
+                [row], [0], Tables(), self._rule, block_size=self._block_size, padding_block=self._padding_block,
+                device=self._device,
+            )  # fmt: skip
+            self._decoder.step(batch, self._cache, replace(self._options, kv_splits=splits))
+            splits *= 2
 
     def launch(self, plan: StepPlan, after: Launched | None = None, *, needs_hidden: bool) -> DeviceStep:
         """Begin a step. Tokens that are PENDING are those that `after` gives for the same requests."""
@@ -124,9 +139,9 @@ class DeviceRunner:
             ]
             tokens = choose_on_device(logits, choices, self._uniforms)
             on_host = tokens.to("cpu", non_blocking=True)
-            if self._device.type == "cuda":
-                arrived = torch.cuda.Event()
-                arrived.record()
+        if self._device.type == "cuda":
+            arrived = torch.cuda.Event()
+            arrived.record()
         return DeviceStep(
             plan.rows, tuple(places), logits, hidden if needs_hidden else None, tokens, on_host, arrived
         )  # fmt: skip
@@ -170,4 +185,5 @@ class DeviceRunner:
         firsts = np.cumsum([0, *(row.count for row in rows)])
         both = np.array([lies_at[firsts[pending]], [sources[rows[at].request_id] for at in pending]], dtype=np.int64)
         target, source = torch.from_numpy(both).to(self._device, non_blocking=True)
-        batch.token_ids.index_copy_(0, target, after.tokens.index_select(0, source))
+        # A row without any finite logits has no token (-1): its own step will say so, this one must not look it up.
+        batch.token_ids.index_copy_(0, target, after.tokens.index_select(0, source).clamp_min(0))

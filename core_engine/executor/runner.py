@@ -49,8 +49,12 @@ class Launcher(Protocol):
         """Begin a step, tokens and all. Those that are PENDING are the ones `after` gives for the same requests."""
         ...
 
+    def warm_up(self) -> None:
+        """Compile the kernels that only later steps would need."""
+        ...
+
     def capture(self, most_rows: int) -> CaptureCost:
-        """Capture what can be replayed, for steps of up to so many rows; RuntimeError where that fails."""
+        """Capture what can be replayed, for steps of up to so many rows; raises what goes wrong."""
         ...
 
 

@@ -7,14 +7,14 @@ place in the batch reads and writes the padding block alone. Knows no sampling a
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 
 from core_engine.executor.base import CaptureCost
-from core_engine.executor.device_batch import DeviceBatch, Ints, Tables, filled, flat_places, sent
+from core_engine.executor.device_batch import DeviceBatch, Ints, Tables, aligned, filled, flat_places, sent
 from core_engine.kernels.triton.rows import RowTable, Tiles
 from core_engine.plan import Row
 
@@ -30,7 +30,10 @@ EVERY = 8  # beyond, so that at most 7 rows are padding
 
 @dataclass(frozen=True)
 class GraphSizes:
-    """rows: most rows of a step; drafts: most drafts of a row; max_blocks: longest table; longest: longest sequence."""
+    """rows: most rows of a step; drafts: most drafts of a row; max_blocks: longest table; longest: longest sequence.
+
+    room: numbers of a token's logits and of its hidden state.
+    """
 
     rows: int
     drafts: int
@@ -38,14 +41,38 @@ class GraphSizes:
     longest: int
     block_size: int
     padding_block: int
+    room: tuple[int, int]
 
     def buckets(self) -> list[int]:
         """Numbers of rows that steps are filled up to."""
         return [*(size for size in SMALL if size < self.rows), *range(EVERY, self.rows, EVERY), self.rows]
 
 
+class _Inputs:
+    """All numbers of a step that change with it, in one tensor and so in one copy; each kind begins aligned."""
+
+    def __init__(self, sizes: Mapping[str, int], device: torch.device) -> None:
+        self._places, first = {}, 0
+        for name, size in sizes.items():
+            self._places[name] = slice(first, first + size)
+            first += aligned(size)
+        self._there = torch.zeros(first, dtype=torch.int32, device=device)
+
+    def part(self, name: str) -> torch.Tensor:
+        """Where a kind of numbers is on the device."""
+        return self._there[self._places[name]]
+
+    def send(self, arrays: Mapping[str, Ints]) -> None:
+        """Put numbers in place of the last step's; what is shorter is filled up with zeros."""
+        whole = np.zeros(len(self._there), dtype=np.int32)
+        for name, array in arrays.items():
+            first = self._places[name].start
+            whole[first : first + array.size] = array.reshape(-1)
+        self._there.copy_(torch.from_numpy(whole), non_blocking=True)
+
+
 class _Graph:
-    """One captured step of `rows` rows of `per_row` places each."""
+    """One captured step of `rows` rows of `per_row` places each, written to the beginning of `room`."""
 
     def __init__(
         self,
@@ -55,49 +82,60 @@ class _Graph:
         rows: int,
         per_row: int,
         block_q: int,
-        device: torch.device,
+        room: Outputs,
     ) -> None:
-        self._sizes, self.rows, self.per_row = sizes, rows, per_row
-        self._padding_slot = sizes.padding_block * sizes.block_size
-        tokens = rows * per_row
-
-        def ints(*shape: int, value: int = 0) -> torch.Tensor:
-            return torch.full(shape, value, dtype=torch.int32, device=device)
-
-        self._ints = ints(3 * (tokens + rows))  # all that changes with every step, sent in one copy
-        token_ids, positions, slots = self._ints[: 3 * tokens].view(3, tokens)
-        count, start, kv_slots = self._ints[3 * tokens :].view(3, rows)
+        self._sizes, self.rows, self.per_row, self._block_q = sizes, rows, per_row, block_q
+        self._padding_slot, device = sizes.padding_block * sizes.block_size, room[0].device
+        tokens, tiles = rows * per_row, -(-per_row // block_q)
+        self._firsts = np.arange(tiles, dtype=np.int32) * block_q  # of a row's tiles
+        by_token, by_row = ("token_ids", "positions", "slots"), ("count", "start", "kv_slots")
+        kinds = {**dict.fromkeys(by_token, tokens), **dict.fromkeys(by_row, rows), "tiles": rows * tiles}
+        self._inputs = _Inputs(kinds, device)
+        self._inputs.part("slots").fill_(self._padding_slot)
         places = torch.arange(tokens, dtype=torch.int32, device=device)
-        tables = ints(rows, sizes.max_blocks, value=sizes.padding_block)
-        numbers = torch.arange(rows, dtype=torch.int32, device=device)
-        slots.fill_(self._padding_slot)
+        shape = (rows, aligned(sizes.max_blocks))
+        tables = torch.full(shape, sizes.padding_block, dtype=torch.int32, device=device)
+        numbers = torch.arange(rows, dtype=torch.int32, device=device).repeat_interleave(tiles)
+        firsts = torch.from_numpy(self._firsts).to(device).repeat(rows)
+        part = self._inputs.part
         self.batch = DeviceBatch(
-            token_ids, positions, slots, places,
-            RowTable(places[::per_row].contiguous(), count, start, kv_slots, tables),
-            (Tiles(numbers, ints(rows), count, block_q),), sizes.longest, per_row, sizes.block_size,
+            part("token_ids"), part("positions"), part("slots"), places,
+            RowTable(places[::per_row].contiguous(), part("count"), part("start"), part("kv_slots"), tables),
+            (Tiles(numbers, firsts, part("tiles"), block_q),), sizes.longest, per_row, sizes.block_size,
         )  # fmt: skip
         self._tables: list[Ints | None] = [None] * rows
-        self.outputs, self.replay = capture(lambda: step(self.batch))
+
+        def into_room() -> Outputs:
+            logits, hidden = step(self.batch)
+            return room[0][:tokens].copy_(logits), room[1][:tokens].copy_(hidden)
+
+        self.outputs, self.replay = capture(into_room)
 
     def places(self, rows: Sequence[Row]) -> Ints:
         """Where each token of the rows lies in the batch."""
         return np.array([at * self.per_row + i for at, row in enumerate(rows) for i in range(row.count)], np.int32)
 
-    def fill(self, rows: Sequence[Row], tables: Tables, device: torch.device) -> None:
+    def fill(self, rows: Sequence[Row], places: Ints, tables: Tables) -> None:
         """Put a step's rows in place of the last one's."""
         own = [tables.of(row) for row in rows]
-        whole = np.zeros(len(self._ints), dtype=np.int32)
-        flat = whole[: 3 * self.rows * self.per_row].reshape(3, -1)
+        flat = np.zeros((3, self.rows * self.per_row), dtype=np.int32)
         flat[2] = self._padding_slot
-        flat[:, self.places(rows)] = flat_places(rows, own, self._sizes.block_size)
-        numbers = whole[flat.size :].reshape(3, -1)
-        numbers[:, : len(rows)] = [[row.count for row in rows], [row.start for row in rows], [row.slot for row in rows]]
-        self._ints.copy_(torch.from_numpy(whole), non_blocking=True)
+        flat[:, places] = flat_places(rows, own, self._sizes.block_size)
+        count = np.array([row.count for row in rows], dtype=np.int32)
+        self._inputs.send(
+            {
+                **dict(zip(("token_ids", "positions", "slots"), flat, strict=True)),
+                "count": count,
+                "start": np.array([row.start for row in rows], dtype=np.int32),
+                "kv_slots": np.array([row.slot for row in rows], dtype=np.int32),
+                "tiles": np.clip(count[:, None] - self._firsts, 0, self._block_q),
+            }
+        )
         new = [at for at, table in enumerate(own) if self._tables[at] is not table]
         if new:
             longest = max(len(own[at]) for at in new)
             changed = filled([own[at] for at in new], longest, self._sizes.padding_block)
-            there = sent({"new": np.array(new, dtype=np.int32), "tables": changed}, device)
+            there = sent({"new": np.array(new, dtype=np.int32), "tables": changed}, self.batch.token_ids.device)
             self.batch.rows.tables[:, :longest].index_copy_(0, there["new"].long(), there["tables"])
             for at in new:
                 self._tables[at] = own[at]
@@ -113,14 +151,19 @@ class StepGraphs:
         sizes: GraphSizes,
         block_q: Callable[[int], int],
         device: torch.device,
+        dtype: torch.dtype,
         allocated: Callable[[], int] = lambda: 0,
     ) -> None:
-        """Captures all, the largest first, so that the smaller ones share its memory. block_q: queries a tile for rows
-        of so many places; allocated: device bytes taken at the moment."""
+        """Captures all, the largest first, so that the smaller ones share its memory; what they put out goes to one
+        place too. block_q: queries a tile for rows of so many places; dtype: of hidden states; allocated: device bytes
+        taken at the moment."""
         self._device = device
         began_s, before = time.perf_counter(), allocated()
+        most = sizes.rows * (1 + sizes.drafts)
+        vocab_size, hidden_size = sizes.room
+        room = torch.empty(most, vocab_size, device=device), torch.empty(most, hidden_size, dtype=dtype, device=device)
         self._graphs = {
-            (rows, per_row): _Graph(step, capture, sizes, rows, per_row, block_q(per_row), device)
+            (rows, per_row): _Graph(step, capture, sizes, rows, per_row, block_q(per_row), room)
             for per_row in sorted({1, 1 + sizes.drafts}, reverse=True)
             for rows in reversed(sizes.buckets())
         }
@@ -141,20 +184,22 @@ class StepGraphs:
     ) -> Outputs | None:
         """Logits [tokens of the rows, vocab_size] and hidden states of a step; None when no captured one fits.
 
-        They lie in the graph's own memory until the next replay. pending(batch, places) puts in ids that are not known
-        yet, places being where each token of the rows lies.
+        They lie in memory that all graphs share, until the next replay. pending(batch, places) puts in ids that are not
+        known yet, places being where each token of the rows lies.
         """
         graph = self.fitting(rows)
         if graph is None:
             return None
-        graph.fill(rows, tables, self._device)
         places = graph.places(rows)
+        graph.fill(rows, places, tables)
         pending(graph.batch, places)
-        graph.replay()
+        logits, hidden = graph.outputs
         if len(places) == places[-1] + 1:
-            return graph.outputs[0][: len(places)], graph.outputs[1][: len(places)]
-        chosen = torch.from_numpy(places).to(self._device)
-        return graph.outputs[0].index_select(0, chosen), graph.outputs[1].index_select(0, chosen)
+            graph.replay()
+            return logits[: len(places)], hidden[: len(places)]
+        chosen = torch.from_numpy(places).to(self._device, non_blocking=True)  # before the step: nothing waits for it
+        graph.replay()
+        return logits.index_select(0, chosen), hidden.index_select(0, chosen)
 
 
 def _only_newest(row: Row) -> bool:

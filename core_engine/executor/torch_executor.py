@@ -149,6 +149,12 @@ class TorchExecutor:
         return self._launcher.launch(plan, after, needs_hidden=self.needs_hidden)
 
     @torch.inference_mode()
+    def warm_up(self) -> None:
+        """Compile what no step has needed yet, where kernels are compiled as they are first used."""
+        if self._launcher is not None and self._device.type == "cuda":
+            self._launcher.warm_up()
+
+    @torch.inference_mode()
     def capture(self, most_rows: int) -> CaptureCost | str:
         """Capture the steps of single new tokens of up to so many rows; why not, where that can't be."""
         if self._launcher is None or self._device.type != "cuda":
@@ -157,8 +163,8 @@ class TorchExecutor:
             return "graph=off" if self._options.flash else "attention=naive runs torch's operators"
         try:
             return self._launcher.capture(most_rows)
-        except RuntimeError as error:  # out of memory, or an operator that can't be captured
-            return str(error).splitlines()[0]
+        except Exception as error:  # out of memory, what can't be captured, a kernel that can't be launched: all eager
+            return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
     def measure_activations(self, max_num_seqs: int, max_num_batched_tokens: int) -> int:
         """Run the largest prefill step and the widest decode step on dummy rows and keep the peak, bytes.
@@ -242,6 +248,7 @@ def make_torch_executor(config: EngineConfig, loaded: LoadedModel) -> TorchExecu
         loaded.activation_peaks[key] = executor.measure_activations(*sizes) if known is None else known
         executor.set_activation_peak(loaded.activation_peaks[key])
         if loaded.kernels.kernels == TRITON:
+            executor.warm_up()
             executor.captured = executor.capture(config.max_num_seqs)
     except (MemoryError, RuntimeError) as error:
         if "memory" not in str(error).lower() and not isinstance(error, MemoryError):

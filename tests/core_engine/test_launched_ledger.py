@@ -28,7 +28,7 @@ LARGE_HEAD = config(num_attention_heads=4, head_dim=16, hidden_size=64, intermed
 @pytest.mark.parametrize(
     ("settings", "kv"),
     [
-        (LARGE_MLP, "fp32"),
+        pytest.param(LARGE_MLP, "fp32", marks=pytest.mark.slow),
         pytest.param(LARGE_HEADS, "fp32", marks=pytest.mark.slow),
         pytest.param(LARGE_HEADS, "int8", marks=pytest.mark.slow),
         (LARGE_HEAD, "fp32"),

@@ -21,6 +21,8 @@ from tests.core_engine.oracle import Reference, greedy_reference
 
 pytest.importorskip("triton")
 
+from core_engine.executor.device_runner import DeviceRunner
+
 # Few positions: the largest steps, which every engine runs at its start, read them all.
 SIZES = {"head_dim": 16, "num_hidden_layers": 1, "max_position_embeddings": 32}
 LENGTHS = (1, 3, 11)
@@ -180,8 +182,9 @@ def test_quantized_weights_give_the_ids_of_torchs_operators(tmp_path: Path, weig
 
 
 @pytest.mark.parametrize("captures", [pytest.param(False, marks=pytest.mark.slow), True], ids=["eager", "replayed"])
-def test_drafts_are_verified_on_the_device(llama: Path, captures: bool) -> None:
-    """Right and wrong ones, in rows of different lengths, beside a request that has none left."""
+def test_drafts_are_verified_on_the_device(llama: Path, captures: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right and wrong ones, in rows of different lengths, beside a request that has none left, in tiles of two."""
+    monkeypatch.setattr(DeviceRunner, "_block_q", lambda self, count: min(count, 2))
     prompts = {"long": [4, 5, 6, 7], "short": [11, 12]}
     loaded = load_fp32(llama, kernels="triton")
     params = {name: SamplingParams(max_tokens=length, ignore_eos=True) for name, length in (("long", 8), ("short", 4))}

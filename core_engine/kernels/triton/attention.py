@@ -15,7 +15,7 @@ import torch
 import triton
 
 from core_engine.kernels.triton.attention_kernels import attend_plain, attend_quantized, merge_splits
-from core_engine.kernels.triton.compiling import MainShape
+from core_engine.kernels.triton.compiling import CAPABILITIES, MainShape
 from core_engine.kernels.triton.kv_read import PARTS, QuantizedMemory, padded_part, readable, stored_as
 from core_engine.kernels.triton.rows import RowTable, Tiles
 from core_engine.kv.cache import QuantizedLayer
@@ -25,6 +25,7 @@ PROGRAMS_A_PROCESSOR = 4  # that hide each other's waits on memory, at the share
 KEYS_A_SPLIT = 256  # fewer, and writing and merging a split takes longer than its keys
 MOST_SPLITS = 64
 MERGED = 8  # splits at a time: 8 KB in flight of heads of 256
+NATIVE_FP8_FROM = 89  # the capability of Ada
 LOG2_E = math.log2(math.e)
 
 
@@ -116,7 +117,10 @@ def workspace_floats(tiles: int, block_q: int, heads: int, head_dim: int, splits
 @cache
 def native_fp8(device: torch.device) -> bool:
     """Whether the device converts e4m3 itself (Ada, Hopper and later)."""
-    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= (8, 9)
+    if device.type != "cuda":
+        return False
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor >= NATIVE_FP8_FROM
 
 
 def attend(
@@ -241,16 +245,17 @@ def _plain_shape(name: str, head_dim: int, group: int, block_q: int, splits: int
 def _by_architecture(
     name: str, kernel: Any, signature: dict[str, str], constants: dict[str, Any], rows: int, head_dim: int
 ) -> list[MainShape]:
-    """The shape as each generation of devices launches it."""
+    """The shape as each kind of device launches it."""
     shapes = []
-    for major, capabilities in ((8, (80, 89)), (9, (90,)), (10, (100,))):
-        chosen = default_settings(rows, head_dim, torch.bfloat16, major)
-        own = {"BLOCK_N": chosen.keys}
+    for capability in CAPABILITIES:
+        chosen = default_settings(rows, head_dim, torch.bfloat16, capability // 10)
+        own: dict[str, Any] = {"BLOCK_N": chosen.keys}
         if "TOGETHER" in constants:
             own["TOGETHER"] = min(constants["TOGETHER"], chosen.keys)
-        shapes.append(
-            MainShape(name, kernel, signature, {**constants, **own}, chosen.num_warps, chosen.num_stages, capabilities)
-        )
+        if "NATIVE_FP8" in constants:
+            own["NATIVE_FP8"] = capability >= NATIVE_FP8_FROM
+        every = {**constants, **own}
+        shapes.append(MainShape(name, kernel, signature, every, chosen.num_warps, chosen.num_stages, (capability,)))
     return shapes
 
 
