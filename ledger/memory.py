@@ -180,12 +180,12 @@ def _activation_peak(
     With naive attention the prompt's tokens are the last of a `sequence`: their scores are the most.
     """
     keys = max(1, context // rows)
-    if kernels.launched and kernels.fused and kernels.flash:
+    in_place = kernels.launched and kernels.flash  # keys and values are not gathered
+    if in_place and kernels.fused:
         return _launched_peak(spec, dtype_bytes, longest, rows + drafts, quantized_kv)
     if not kernels.panel_columns:
-        context = 1 if kernels.launched and kernels.flash else context  # read in place, not gathered
-        gathered = longest if kernels.flash else sequence
-        prefill = (longest, 1, dtype_bytes, 1 if kernels.launched and kernels.flash else gathered)
+        prefill = (longest, 1, dtype_bytes, 1 if in_place else longest if kernels.flash else sequence)
+        context = 1 if in_place else context
         wide = rows + drafts
         steps = {"prefill": (prefill, sequence), "decode": ((wide, wide, dtype_bytes, context), keys)}
         stored = {name: None if kernels.flash else seen for name, (_, seen) in steps.items()}

@@ -116,12 +116,12 @@ class DeviceRunner:
         """Compile attention for every number of splits that a step's length may ask for: once for a machine, and not in
         the middle of a run."""
         row = Row("dummy", 0, (0,), (self._padding_block,), is_prefill=False)
+        batch = device_batch(
+            [row], [0], Tables(), self._rule, block_size=self._block_size, padding_block=self._padding_block,
+            device=self._device,
+        )  # fmt: skip
         splits = 1
         while splits <= MOST_SPLITS and self._options.kv_splits == AUTO_SPLITS:
-            batch = device_batch(
-                [row], [0], Tables(), self._rule, block_size=self._block_size, padding_block=self._padding_block,
-                device=self._device,
-            )  # fmt: skip
             self._decoder.step(batch, self._cache, replace(self._options, kv_splits=splits))
             splits *= 2
 

@@ -50,13 +50,13 @@ class TritonDecoder(Decoder):
         if not options.fused_ops:
             for layer, layer_cache, window in layers:
                 x = self._norm(hidden, layer.input_norm)
-                hidden = hidden + self._unfused(x, layer, layer_cache, batch, window, cos, sin, options)
+                hidden = hidden + self._self_attention(x, layer, layer_cache, batch, window, (cos, sin), options)
                 hidden = hidden + self._mlp(self._norm(hidden, layer.post_norm), layer, fused=False)
             return self._norm(hidden, self.weights.final_norm)
         residual, x = torch.zeros_like(hidden), hidden
         for layer, layer_cache, window in layers:
             x = self._add_and_norm(x, residual, layer.input_norm)
-            x = self._fused(x, layer, layer_cache, batch, window, cos, sin, options)
+            x = self._self_attention(x, layer, layer_cache, batch, window, (cos, sin), options)
             x = self._add_and_norm(x, residual, layer.post_norm)
             x = linear(self._activated(x, layer), layer.down, layer.down_bias)
         return self._add_and_norm(x, residual, self.weights.final_norm)
@@ -73,22 +73,30 @@ class TritonDecoder(Decoder):
         silu_mul(gate_up, out)
         return out
 
-    def _fused(
+    def _self_attention(
         self,
         x: torch.Tensor,
         layer: LayerWeights,
         layer_cache: LayerCache,
         batch: DeviceBatch,
         window: int | None,
-        cos: torch.Tensor,
-        sin: torch.Tensor,
+        rope: tuple[torch.Tensor, torch.Tensor],
         options: StepOptions,
     ) -> torch.Tensor:
-        """q, k and v in one product, one kernel that norms, rotates and stores them, attention, the output product."""
+        """Queries, keys and values of normed x, attention over the cache that now holds them, the output product."""
+        stored = self._fused if options.fused_ops else self._unfused
+        query, new = stored(x, layer, layer_cache, batch, *rope)
+        return self._attended(query, new, layer, layer_cache, batch, window, options)
+
+    def _fused(
+        self, x: torch.Tensor, layer: LayerWeights, cache: LayerCache, batch: DeviceBatch, cos: torch.Tensor,
+        sin: torch.Tensor,
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
+        """q, k and v in one product, and one kernel that norms, rotates and stores them."""
         spec, qkv = self.spec, linear(x, layer.qkv, layer.qkv_bias)
         query = qkv.new_empty(len(x), spec.num_heads, spec.head_dim)
-        slots = None if isinstance(layer_cache, QuantizedLayer) else batch.slots
-        sides = layer_cache
+        slots = None if isinstance(cache, QuantizedLayer) else batch.slots
+        sides = cache
         if isinstance(sides, QuantizedLayer):
             sides = qkv.new_empty(2, len(x), spec.num_kv_heads, spec.head_dim)
         keys, values = sides.unbind()
@@ -96,25 +104,18 @@ class TritonDecoder(Decoder):
             qkv, cos[:, 0], sin[:, 0], query, keys, values, slots=slots,
             query_norm=layer.query_norm, key_norm=layer.key_norm, eps=spec.rms_norm_eps,
         )  # fmt: skip
-        return self._attended(query, (keys, values), layer, layer_cache, batch, window, options)
+        return query, (keys, values)
 
     def _unfused(
-        self,
-        x: torch.Tensor,
-        layer: LayerWeights,
-        layer_cache: LayerCache,
-        batch: DeviceBatch,
-        window: int | None,
-        cos: torch.Tensor,
+        self, x: torch.Tensor, layer: LayerWeights, cache: LayerCache, batch: DeviceBatch, cos: torch.Tensor,
         sin: torch.Tensor,
-        options: StepOptions,
-    ) -> torch.Tensor:
+    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:  # fmt: skip
         """The same with a product each, and norms, rotation and the writing of keys and values as torch's operators."""
         query, key, value = self._heads(x, layer, cos, sin, fused=False)
-        if not isinstance(layer_cache, QuantizedLayer):
-            for side, new in zip(layer_cache, (key, value), strict=True):
+        if not isinstance(cache, QuantizedLayer):
+            for side, new in zip(cache, (key, value), strict=True):
                 write_kv(side, new, batch.slots.long())
-        return self._attended(query.contiguous(), (key, value.contiguous()), layer, layer_cache, batch, window, options)
+        return query.contiguous(), (key, value.contiguous())
 
     def _attended(
         self,
