@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from experiments.spec import BenchSpec, CompareSpec, parse_repeats
+from experiments.kinds import kind_of, resumable
 from experiments.store import Run, Store
 from experiments.threads import worker_environment
 from experiments.worker import live_path, log_path, process_started
@@ -28,7 +28,6 @@ from ledger.errors import CannotRunError, InputError
 ENDED = "the engine process ended"
 CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
-RESUMABLE = {"eval": "an evaluation", "speculation": "a run of drafts", "profile": "a profile"}
 # A run without a process for this long was never started: its starter died in between.
 START_GRACE_S = 60.0
 # Two readings of one process's start time agree within clock ticks; another process's differs by far more.
@@ -49,13 +48,13 @@ def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
 
 
 def resume(run_id: str, store: Store, kind: str | None = None) -> None:
-    """Start a run of a kind in RESUMABLE that was cancelled or failed again, as the same run; what it kept is taken.
+    """Start a run of a resumable kind that was cancelled or failed again, as the same run; what it kept is taken.
 
     kind: the only one that is asked for. InputError for another kind of run, or one that runs or is done;
     CannotRunError as `start`.
     """
     run = status(run_id, store)
-    accepted = RESUMABLE if kind is None else {kind: RESUMABLE[kind]}
+    accepted = resumable() if kind is None else {kind: resumable()[kind]}
     if run.kind not in accepted or run.state not in ("cancelled", "failed"):
         what = f"{' or '.join(accepted.values())} that was cancelled or failed"
         raise InputError("--resume", f"{run_id} ({run.kind}, {run.state})", what)
@@ -81,34 +80,7 @@ def _start_worker(run_id: str, store: Store) -> None:
 
 def checked_spec(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
     """A complete, valid spec of a kind of run; InputError names the first field that is wrong."""
-    if kind == "compare":
-        return CompareSpec.from_dict(spec).to_dict()
-    if kind == "eval":
-        from experiments.quality.spec import EvalSpec, items_hash
-
-        evaluation = EvalSpec.from_dict(spec)
-        return {**evaluation.to_dict(), "items_hash": items_hash(evaluation.read_items())}
-    if kind == "speculation":
-        from experiments.speculation.spec import SpeculationSpec
-
-        return SpeculationSpec.from_dict(spec).to_dict()
-    if kind == "profile":
-        from experiments.operators.spec import ProfileSpec
-
-        return ProfileSpec.from_dict(spec).to_dict()
-    if kind == "bench":
-        return BenchSpec.from_dict(spec).to_dict()
-    return _checked_claim(spec)
-
-
-def _checked_claim(spec: Mapping[str, Any]) -> dict[str, Any]:
-    from experiments.claims import get_claim
-
-    options = dict(spec.get("options") or {})
-    BenchSpec.from_dict({name: value for name, value in options.items() if name != "repeats"})
-    if "repeats" in options:
-        options["repeats"] = parse_repeats(options["repeats"]) or "auto"
-    return {"claim": get_claim(str(spec.get("claim"))).id, "options": options}
+    return kind_of(kind).check(spec)
 
 
 def _spawn(run_id: str, store: Store) -> subprocess.Popen[bytes]:

@@ -1,7 +1,7 @@
 """The process that runs one job: `python -m experiments.worker RUN_ID [--store PATH]`. Started by experiments.jobs.
 
 Owns the way from a queued run to its end in the store, the live file and the exit code: 0 done or cancelled, 2 the
-input is wrong, 3 it cannot run here, 1 a fault of ours. What a job computes is in compare.py, bench.py and claims/.
+input is wrong, 3 it cannot run here, 1 a fault of ours. What a job computes is in kinds.py.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from experiments.kinds import kind_of
 from experiments.loadgen import Cancelled
 from experiments.store import Run, Store
 from experiments.within import process_started
@@ -79,38 +80,7 @@ def execute(
     run: Run, store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
 ) -> dict[str, Any]:
     """Compute the result of a run of any kind."""
-    if run.kind == "compare":
-        from experiments.compare import run_comparison
-
-        return run_comparison(run.spec, store, run.id, on_live, should_cancel)
-    if run.kind == "bench":
-        from experiments.bench import run_bench
-
-        return run_bench(run.spec, store, run.id, on_live, should_cancel)
-    if run.kind == "eval":
-        from experiments.quality.evaluation import run_evaluation
-
-        return run_evaluation(run.spec, store, run.id, on_live, should_cancel)
-    if run.kind == "speculation":
-        from experiments.speculation.run import run_speculation
-
-        return run_speculation(run.spec, store, run.id, on_live, should_cancel)
-    if run.kind == "profile":
-        from experiments.operators.run import run_profile
-
-        return run_profile(run.spec, store, run.id, on_live, should_cancel)
-    from experiments.claims import run_claim
-
-    return {
-        **run_claim(
-            run.spec["claim"],
-            store=store,
-            options=run.spec.get("options"),
-            on_live=on_live,
-            should_cancel=should_cancel,
-        ),
-        "run_id": run.id,
-    }
+    return kind_of(run.kind).run(run, store, on_live, should_cancel)
 
 
 def work(run_id: str, store: Store, execute: Execute = execute) -> int:

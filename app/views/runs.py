@@ -10,6 +10,7 @@ import streamlit as st
 from app.navigation import kernels_page, quantization_page, speculation_page, trace_page, workbench_page
 from app.state import error_text, language, store, t
 from experiments import jobs
+from experiments.kinds import kind_of
 from experiments.report import comparison_html, headline
 from experiments.store import Run
 from ledger.errors import InputError
@@ -76,19 +77,7 @@ def _what(kind: str, spec: dict[str, Any]) -> str:
     if kind == "compare":
         values = " → ".join(str(value) for value in spec["values"])
         return f"{t('runs.vary', variable=t('var.' + spec['variable']), values=values)} · {spec['workload']}"
-    if kind == "eval":
-        given = [f"{name}={value}" for name, value in spec["settings"].items()]
-        varied = [f"{name}={','.join(map(str, values))}" for name, values in [spec["vary"]]] if spec["vary"] else []
-        arms = (", ".join(f"{name}={value}" for name, value in arm.items()) for arm in spec.get("arms") or ())
-        return " · ".join([kind, *given, *varied, *arms])
-    if kind == "speculation":
-        settings = [f"{name}={value}" for name, value in spec["settings"].items()]
-        return " · ".join([kind, ", ".join(spec["forms"]), *settings])
-    if kind == "profile":
-        varied = [] if spec["vary"] is None else [f"{spec['vary'][0]}={','.join(map(str, spec['vary'][1]))}"]
-        settings = [f"{name}={value}" for name, value in spec["settings"].items()]
-        return " · ".join([kind, spec["step"], *varied, *settings])
-    return f"{kind} · {spec.get('workload') or spec.get('claim')}"
+    return f"{kind} · {kind_of(kind).says(spec)}"
 
 
 def _how_it_went(run: Run) -> str:

@@ -28,6 +28,7 @@ def list_runs(
     if context.invoked_subcommand is not None:
         return
     from experiments import jobs
+    from experiments.kinds import kind_of
     from experiments.store import Store
 
     store = Store()
@@ -39,7 +40,8 @@ def list_runs(
 
     table = plain_table("id", "created", "kind", "state", "what")
     for run in runs:
-        table.add_row(run.id, run.created_at[:19].replace("T", " "), run.kind, run.state, _what(run))
+        created = run.created_at[:19].replace("T", " ")
+        table.add_row(run.id, created, run.kind, run.state, kind_of(run.kind).says(run.spec))
     console().print(table if runs else "no runs yet")
 
 
@@ -54,8 +56,9 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         print_json(run.to_json())
         return
     from experiments.cli.tables import print_comparison, print_metrics
+    from experiments.kinds import kind_of
 
-    print(f"{run.id}  {run.kind}  {run.state}  {_what(run)}")
+    print(f"{run.id}  {run.kind}  {run.state}  {kind_of(run.kind).says(run.spec)}")
     if run.error:
         print(run.error)
     if run.result is not None and run.kind in ("compare", "bench"):
@@ -143,11 +146,12 @@ def replay(run_id: RunId, arm: Arm = "0", repeat: Repeat = "1", as_json: Json = 
 
 def _record(run_id: str, arm: str, repeat: str) -> tuple[tuple[int, int], dict[str, Any]]:
     """(arm, repeat) and the record that the options name."""
+    from experiments.kinds import kind_of
     from experiments.store import Store
 
     store = Store()
     run = store.get_run(run_id)
-    if run.kind in ("eval", "speculation", "profile"):
+    if not kind_of(run.kind).has_events:
         raise InputError("run", run_id, "a run with a schedule: this kind keeps scores and sums instead of events")
     place = _place(store.record_keys(run.id), run_id, arm, repeat)
     return place, store.record(run_id, *place)
@@ -184,21 +188,3 @@ def delete(run_id: RunId, as_json: Json = False) -> None:
 def _brief(run: Any) -> dict[str, Any]:
     kept = ("id", "kind", "state", "created_at", "updated_at", "spec", "error")
     return {key: value for key, value in run.to_json().items() if key in kept}
-
-
-def _what(run: Any) -> str:
-    spec = run.spec
-    if run.kind == "claim":
-        return str(spec.get("claim"))
-    if run.kind == "compare":
-        return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {spec['workload']}"
-    if run.kind == "eval":
-        varied = {spec["vary"][0]: ",".join(map(str, spec["vary"][1]))} if spec["vary"] else {}
-        return " ".join(f"{name}={value}" for name, value in {**spec["settings"], **varied}.items()) or "defaults"
-    if run.kind == "speculation":
-        settings = " ".join(f"{name}={value}" for name, value in spec["settings"].items())
-        return " ".join(filter(None, [",".join(spec["forms"]), settings]))
-    if run.kind == "profile":
-        asked = [] if spec["vary"] is None else [f"{spec['vary'][0]}={','.join(map(str, spec['vary'][1]))}"]
-        return " ".join([spec["step"], *asked, *(f"{name}={value}" for name, value in spec["settings"].items())])
-    return str(spec["workload"])

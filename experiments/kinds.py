@@ -1,0 +1,187 @@
+"""The kinds of run: how each one's spec is checked, what runs it, and what the lists say of it.
+
+One entry a kind; whoever starts, resumes, lists or shows runs reads it from here. A kind's modules are imported when it
+is used, so that checking a spec loads no engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from experiments.spec import BenchSpec, CompareSpec, parse_repeats
+from experiments.store import Run, Store
+from ledger.errors import InputError
+
+OnLive = Callable[[dict[str, Any]], None]
+ShouldCancel = Callable[[], bool]
+Spec = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """`check` makes a complete, valid spec (InputError names the first field that is wrong), `run` computes the result.
+
+    `says` is one line of what a spec asks for. `resumable` names the kind ("an evaluation") where a run that was cut
+    short can go on; what it kept is taken. `has_events`: its runs keep the events of every request.
+    """
+
+    check: Callable[[Spec], dict[str, Any]]
+    run: Callable[[Run, Store, OnLive, ShouldCancel], dict[str, Any]]
+    says: Callable[[Spec], str]
+    resumable: str | None = None
+    has_events: bool = False
+
+
+def kind_of(name: str) -> Kind:
+    """The entry of a kind; InputError when there is none."""
+    if name not in KINDS:
+        raise InputError("kind", name, ", ".join(KINDS))
+    return KINDS[name]
+
+
+def resumable() -> dict[str, str]:
+    """Name -> words of every kind whose runs can go on."""
+    return {name: kind.resumable for name, kind in KINDS.items() if kind.resumable}
+
+
+def _settings(spec: Spec) -> str:
+    return " ".join(f"{name}={value}" for name, value in (spec.get("settings") or {}).items())
+
+
+def _varied(spec: Spec) -> str:
+    return f"{spec['vary'][0]}={','.join(map(str, spec['vary'][1]))}" if spec.get("vary") else ""
+
+
+def _joined(*parts: str) -> str:
+    return " ".join(filter(None, parts))
+
+
+# -- bench ---------------------------------------------------------------------------------------------------------
+
+
+def _run_bench(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.bench import run_bench
+
+    return run_bench(run.spec, store, run.id, on_live, should_cancel)
+
+
+# -- compare -------------------------------------------------------------------------------------------------------
+
+
+def _run_compare(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.compare import run_comparison
+
+    return run_comparison(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_compare(spec: Spec) -> str:
+    return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {spec['workload']}"
+
+
+# -- eval ----------------------------------------------------------------------------------------------------------
+
+
+def _check_eval(spec: Spec) -> dict[str, Any]:
+    from experiments.quality.spec import EvalSpec, items_hash
+
+    evaluation = EvalSpec.from_dict(spec)
+    return {**evaluation.to_dict(), "items_hash": items_hash(evaluation.read_items())}
+
+
+def _run_eval(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.quality.evaluation import run_evaluation
+
+    return run_evaluation(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_eval(spec: Spec) -> str:
+    arms = (",".join(f"{name}={value}" for name, value in arm.items()) for arm in spec.get("arms") or ())
+    return _joined(_settings(spec), _varied(spec), *arms) or "defaults"
+
+
+# -- speculation ---------------------------------------------------------------------------------------------------
+
+
+def _check_speculation(spec: Spec) -> dict[str, Any]:
+    from experiments.speculation.spec import SpeculationSpec
+
+    return SpeculationSpec.from_dict(spec).to_dict()
+
+
+def _run_speculation(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.speculation.run import run_speculation
+
+    return run_speculation(run.spec, store, run.id, on_live, should_cancel)
+
+
+# -- profile -------------------------------------------------------------------------------------------------------
+
+
+def _check_profile(spec: Spec) -> dict[str, Any]:
+    from experiments.operators.spec import ProfileSpec
+
+    return ProfileSpec.from_dict(spec).to_dict()
+
+
+def _run_profile(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.operators.run import run_profile
+
+    return run_profile(run.spec, store, run.id, on_live, should_cancel)
+
+
+# -- claim ---------------------------------------------------------------------------------------------------------
+
+
+def _check_claim(spec: Spec) -> dict[str, Any]:
+    from experiments.claims import get_claim
+
+    options = dict(spec.get("options") or {})
+    BenchSpec.from_dict({name: value for name, value in options.items() if name != "repeats"})
+    if "repeats" in options:
+        options["repeats"] = parse_repeats(options["repeats"]) or "auto"
+    return {"claim": get_claim(str(spec.get("claim"))).id, "options": options}
+
+
+def _run_claim(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.claims import run_claim
+
+    options = run.spec.get("options")
+    found = run_claim(run.spec["claim"], store=store, options=options, on_live=on_live, should_cancel=should_cancel)
+    return {**found, "run_id": run.id}
+
+
+KINDS: dict[str, Kind] = {
+    "bench": Kind(
+        check=lambda spec: BenchSpec.from_dict(spec).to_dict(),
+        run=_run_bench,
+        says=lambda spec: str(spec["workload"]),
+        has_events=True,
+    ),
+    "compare": Kind(
+        check=lambda spec: CompareSpec.from_dict(spec).to_dict(),
+        run=_run_compare,
+        says=_says_compare,
+        has_events=True,
+    ),
+    "eval": Kind(
+        check=_check_eval,
+        run=_run_eval,
+        says=_says_eval,
+        resumable="an evaluation",
+    ),
+    "speculation": Kind(
+        check=_check_speculation,
+        run=_run_speculation,
+        says=lambda spec: _joined(",".join(spec["forms"]), _settings(spec)),
+        resumable="a run of drafts",
+    ),
+    "profile": Kind(
+        check=_check_profile,
+        run=_run_profile,
+        says=lambda spec: _joined(spec["step"], _varied(spec), _settings(spec)),
+        resumable="a profile",
+    ),
+    "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
+}
