@@ -13,6 +13,8 @@ from app.i18n import LANGUAGE_NAMES, catalogue, translate
 from app.i18n.phrases import in_language
 from experiments import jobs
 from experiments.store import Store
+from experiments.workloads import WORKLOADS
+from experiments.workloads.source import short_name
 
 DEFAULT_LANGUAGE = "en"
 # Where a figure is from -> its mark and the colour of its badge.
@@ -42,6 +44,11 @@ def language() -> str:
 def t(key: str, **values: object) -> str:
     """The text of `key` in the chosen language."""
     return translate(language(), key, **values)
+
+
+def workload_name(name: str) -> str:
+    """A built-in workload in the chosen language; for a file its name."""
+    return t(f"workload.{name}") if name in WORKLOADS else short_name(name)
 
 
 def translated(text: str) -> str:

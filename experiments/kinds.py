@@ -12,6 +12,7 @@ from typing import Any
 
 from experiments.spec import BenchSpec, CompareSpec, parse_repeats
 from experiments.store import Run, Store
+from experiments.workloads.source import short_name
 from ledger.errors import InputError
 
 OnLive = Callable[[dict[str, Any]], None]
@@ -77,7 +78,7 @@ def _run_compare(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldC
 
 
 def _says_compare(spec: Spec) -> str:
-    return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {spec['workload']}"
+    return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {short_name(spec['workload'])}"
 
 
 # -- eval ----------------------------------------------------------------------------------------------------------
@@ -156,7 +157,7 @@ KINDS: dict[str, Kind] = {
     "bench": Kind(
         check=lambda spec: BenchSpec.from_dict(spec).to_dict(),
         run=_run_bench,
-        says=lambda spec: str(spec["workload"]),
+        says=lambda spec: short_name(str(spec["workload"])),
         has_events=True,
     ),
     "compare": Kind(

@@ -1,8 +1,10 @@
-"""Load generation: drives one engine by a workload's schedule, open loop, and returns the run record.
+"""Load generation: drives one engine by a workload's schedule and returns the run record.
 
 Owns the schedule's clock arithmetic and the timers of its own work. Knows no metrics and no store.
-Arrivals come from the schedule, computed before the run; a request is handed over between two steps, never later than
-the first moment the engine could look at it. Latencies are counted from the schedule, whatever the lateness.
+Arrivals come from the schedule; a request is handed over between two steps, never later than the first moment the
+engine could look at it. Latencies are counted from the schedule, whatever the lateness. In an open loop the schedule is
+computed before the run. In a closed loop, and for the later turns of a conversation, a request's scheduled arrival is
+the moment at which its client was free, the answer before it in hand, plus the pause drawn before the run.
 
 What the load generator does between two steps delays every running request, so it is timed and kept in the record:
 record["sender_ns"] = {"send" | "report" | "cancel" | "sleep": [[start, end], ...]}, ns on the record's clock.
@@ -19,16 +21,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from core_engine.outputs import Output
 from core_engine.request import SamplingParams
 from core_engine.telemetry import Telemetry, sampled
-from experiments.workloads import Workload, WorkloadRequest
+from experiments.workloads import Due, Schedule, Workload, WorkloadRequest
 from ledger.errors import InputError
 
 # Longest sleep while admission waits for a fuller batch: `dynamic` acts on time alone, so it is asked again this often.
 POLL_S = 0.001
 # Shorter pieces of our own work are not kept: three a step would be most of a record and add up to nothing.
 SHORTEST_NS = 1_000
+NS_PER_S = 1_000_000_000
 SENDER_KINDS = ("send", "report", "cancel", "sleep")
+ANSWERED = ("stop", "length")  # how an answer ends that another turn can follow
 
 
 class Cancelled(Exception):
@@ -90,6 +95,11 @@ def request_id(number: int) -> str:
     return f"r{number:02d}"
 
 
+def number_of(request_id: str) -> int:
+    """The number of a workload's request, from its id."""
+    return int(request_id[1:])
+
+
 class _Drive:
     """One run in progress: what is still to be sent, and what was refused."""
 
@@ -97,16 +107,17 @@ class _Drive:
         self._engine = engine
         self._workload = workload
         self._ignore_eos = workload.ignore_eos
-        self._to_send = list(reversed(workload.requests))
+        self._schedule = Schedule(workload)
+        self._answers: dict[str, list[int]] = {}  # of requests under way that another turn follows, so far
         self._expected = sum(request.output_tokens for request in workload.requests)
         self._output_tokens = 0
         self._refused: list[tuple[dict[str, Any], InputError]] = []
         self._sender_ns: dict[str, list[list[int]]] = {kind: [] for kind in SENDER_KINDS}
-        engine.expect_more_arrivals(True)
         self._start_ns = engine.clock.now_ns()
+        self._expect_more()
 
     def unfinished(self) -> bool:
-        return bool(self._to_send) or self._engine.has_unfinished()
+        return self._schedule.unfinished() or self._engine.has_unfinished()
 
     def progress(self) -> Progress:
         return Progress(self._output_tokens, self._expected, self._engine.clock.now_ns() - self._start_ns)
@@ -127,43 +138,80 @@ class _Drive:
         self._send_due()
         steps_before = self._engine.trace.num_steps
         if self._engine.has_unfinished():
-            self._output_tokens += sum(len(output.token_ids) for output in self._engine.step())
+            self._take(self._engine.step())
             if self._engine.trace.num_steps > steps_before:
                 return
             self._sleep(at_most_s=POLL_S)
         else:
             self._sleep(at_most_s=1.0)
 
+    def _now_ns(self) -> int:
+        return int(self._engine.clock.now_ns()) - self._start_ns
+
+    def _expect_more(self) -> None:
+        """Only what comes whatever the engine does: batching must not wait for requests that wait for its answers."""
+        self._engine.expect_more_arrivals(self._schedule.next_due_ns() is not None)
+
     def _send_due(self) -> None:
-        while self._to_send and self._due_ns(self._to_send[-1]) <= self._engine.clock.now_ns():
+        while (due_ns := self._schedule.next_due_ns()) is not None and due_ns <= self._now_ns():
             with self.timed("send"):
-                self._send(self._to_send.pop())
-            if not self._to_send:
-                self._engine.expect_more_arrivals(False)
+                for due in self._schedule.take_due(due_ns):
+                    self._send(due)
+            self._expect_more()
 
-    def _due_ns(self, request: WorkloadRequest) -> int:
-        return self._start_ns + request.arrival_ns
-
-    def _send(self, request: WorkloadRequest) -> None:
-        params = sampling_params(request, ignore_eos=self._ignore_eos)
-        name = request_id(len(self._workload.requests) - len(self._to_send) - 1)
+    def _send(self, due: Due) -> None:
+        params = sampling_params(due.request, ignore_eos=self._ignore_eos)
+        name = request_id(due.number)
+        if self._schedule.needs_answer(due.number):
+            self._answers[name] = []
         try:
-            self._engine.add(list(request.prompt_token_ids), params, request_id=name, arrival_ns=self._due_ns(request))
+            self._engine.add(
+                list(due.prompt_token_ids), params, request_id=name, arrival_ns=self._start_ns + due.due_ns
+            )
         except InputError as error:
-            self._refused.append((self._refusal(name, request, str(error)), error))
+            self._refused.append((self._refusal(due.number, due.due_ns, str(error)), error))
+            self._failed(due.number)
 
-    def _refusal(self, name: str, request: WorkloadRequest, error: str) -> dict[str, Any]:
+    def _failed(self, number: int) -> None:
+        """The turns that would have followed failed too, each of them a request that nobody got."""
+        now_ns = self._now_ns()
+        self._answers.pop(request_id(number), None)
+        for lost in self._schedule.failed(number, now_ns):
+            error = InputError("turn", request_id(lost), f"a conversation whose turn {request_id(number)} was answered")
+            self._refused.append((self._refusal(lost, now_ns, str(error)), error))
+
+    def _take(self, outputs: list[Output]) -> None:
+        """Count what a step brought, and let clients and conversations go on where it ended an answer."""
+        ended = False
+        for output in outputs:
+            self._output_tokens += len(output.token_ids)
+            if (answer := self._answers.get(output.request_id)) is not None:
+                answer += output.token_ids
+            if output.finished:
+                ended = True
+                self._end(number_of(output.request_id), output)
+        if ended:
+            self._expect_more()
+
+    def _end(self, number: int, output: Output) -> None:
+        if output.finish_reason in ANSWERED:
+            self._schedule.ended(number, self._now_ns(), self._answers.pop(output.request_id, ()))
+        else:
+            self._failed(number)
+
+    def _refusal(self, number: int, due_ns: int, error: str) -> dict[str, Any]:
+        request = self._workload.requests[number]
         return {
-            "id": name, "prompt_tokens": len(request.prompt_token_ids), "max_tokens": request.max_tokens,
-            "arrival_ns": self._due_ns(request), "send_ns": self._engine.clock.now_ns(), "admit_ns": None, "steps": [],
-            "emissions": [], "preemptions": [], "finish_ns": None, "release_ns": None, "finish_reason": "error",
-            "error": error, "output_token_ids": [],
+            "id": request_id(number), "prompt_tokens": request.prompt_tokens, "max_tokens": request.max_tokens,
+            "arrival_ns": self._start_ns + due_ns, "send_ns": self._engine.clock.now_ns(), "admit_ns": None,
+            "steps": [], "emissions": [], "preemptions": [], "finish_ns": None, "release_ns": None,
+            "finish_reason": "error", "error": error, "output_token_ids": [],
         }  # fmt: skip
 
     def _sleep(self, *, at_most_s: float) -> None:
         wait_s = at_most_s
-        if self._to_send:
-            wait_s = min(wait_s, (self._due_ns(self._to_send[-1]) - self._engine.clock.now_ns()) / 1e9)
+        if (due_ns := self._schedule.next_due_ns()) is not None:
+            wait_s = min(wait_s, (due_ns - self._now_ns()) / NS_PER_S)
         if wait_s > 0:
             with self.timed("sleep"):
                 time.sleep(wait_s)
@@ -173,7 +221,7 @@ class _Drive:
         if self._refused and len(self._refused) == len(self._workload.requests):
             raise self._refused[0][1]
         every = [*record["requests"], *(refusal for refusal, _ in self._refused)]
-        record["requests"] = sorted(every, key=lambda request: int(request["id"][1:]))
+        record["requests"] = sorted(every, key=lambda request: number_of(request["id"]))
         record["sender_ns"] = self._sender_ns
         record["telemetry"] = telemetry.record()
         shift_times(record, -self._start_ns)

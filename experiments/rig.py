@@ -100,6 +100,10 @@ def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:
         num_requests=spec.num_requests,
         rate_rps=spec.rate_rps,
         max_tokens_cap=spec.max_tokens_cap,
+        max_prompt_tokens=spec.max_prompt_tokens,
+        concurrency=spec.concurrency,
+        time_scale=spec.time_scale,
+        length_scale=spec.length_scale,
     )
 
 

@@ -14,26 +14,34 @@ from typing import Any
 from core_engine.config import EngineConfig
 from core_engine.variables import VARIABLES, Value, parse_value, variable
 from experiments.statistics import AUTO_LOOKS, MAX_REPEATS
-from experiments.workloads import WORKLOADS
+from experiments.workloads.options import Options
+from experiments.workloads.source import check_options, full_name
+from experiments.workloads.spec import MOST_REQUESTS
 from ledger.errors import InputError
 
 DEFAULT_REPEATS = 5
 MOST_REPEATS = 100
-MOST_REQUESTS = 10_000
 MOST_TOKENS = 65_536
+MOST_PROMPT_TOKENS = 1_048_576
 
 
 @dataclass(frozen=True)
 class BenchSpec:
-    """One arm, one run. None keeps the workload's own number of requests, rate (requests/s), output lengths (tokens).
+    """One arm, one run. None keeps the workload's own number of requests, rate (requests/s), lengths (tokens).
 
-    max_tokens_cap shortens long outputs. The price is assumed, per device and hour.
+    workload is a built-in name, a workload file or a trace (experiments/workloads/source.py). max_tokens_cap shortens
+    long outputs, max_prompt_tokens long prompts; concurrency makes a closed loop of so many clients; time_scale and
+    length_scale multiply gaps and lengths. The price is assumed, per device and hour.
     """
 
     workload: str = "mixed"
     num_requests: int | None = None
     rate_rps: float | None = None
     max_tokens_cap: int | None = None
+    max_prompt_tokens: int | None = None
+    concurrency: int | None = None
+    time_scale: float = 1.0
+    length_scale: float = 1.0
     settings: dict[str, Value] = field(default_factory=dict)
     seed: int = 0
     slo: str | None = None
@@ -101,15 +109,9 @@ class CompareSpec(BenchSpec):
 
     def configs(self) -> tuple[EngineConfig, EngineConfig]:
         """The engine's configuration of the baseline and of the candidate."""
-        first, second = (arm.config() for arm in self.arms())
-        return first, second
-
-    def arms(self) -> tuple[BenchSpec, BenchSpec]:
-        """The baseline and the candidate, each as a spec of its own with every value that either of them needs."""
-        common = {item.name: getattr(self, item.name) for item in fields(BenchSpec)}
         needed = needed_values(self.chosen())
         settings = ({**needed, **self.settings, self.variable: value} for value in self.values)
-        first, second = (BenchSpec(**{**common, "settings": arm}) for arm in settings)
+        first, second = (EngineConfig.from_settings(arm) for arm in settings)
         return first, second
 
     def chosen(self) -> list[tuple[str, Value]]:
@@ -192,15 +194,7 @@ def refuse_unknown(cls: type[Any], spec: Mapping[str, Any]) -> None:
 
 def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
     """The fields that bench and compare share."""
-    workload = spec.get("workload", "mixed")
-    if workload not in WORKLOADS:
-        raise InputError("workload", workload, ", ".join(WORKLOADS))
-    requests, rate, cap = spec.get("num_requests"), spec.get("rate_rps"), spec.get("max_tokens_cap")
     slo = spec.get("slo") or None
-    if rate is not None:
-        rate = _number("rate_rps", rate, "a number above 0, in requests/s", above_zero=True)
-        if WORKLOADS[workload].arrivals == "burst":
-            raise InputError("rate_rps", rate, f"no rate: all requests of the workload {workload} come at once")
     if slo is not None:
         from experiments.metrics import parse_slo
 
@@ -208,10 +202,7 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
     settings = checked_settings(spec.get("settings"))
     held_because(settings.items(), set_by_user=settings)
     return {
-        "workload": workload,
-        "num_requests": None if requests is None else whole("num_requests", requests, 1, MOST_REQUESTS),
-        "rate_rps": rate,
-        "max_tokens_cap": None if cap is None else whole("max_tokens_cap", cap, 1, MOST_TOKENS),
+        **_load(spec),
         "settings": settings,
         "seed": whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
         "slo": slo,
@@ -219,6 +210,31 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
             "price_per_device_hour", spec.get("price_per_device_hour", 1.0), "a number above 0", above_zero=True
         ),
     }
+
+
+def _load(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """Which workload, and what is changed of it."""
+    most = {
+        "num_requests": MOST_REQUESTS,
+        "max_tokens_cap": MOST_TOKENS,
+        "max_prompt_tokens": MOST_PROMPT_TOKENS,
+        "concurrency": MOST_REQUESTS,
+    }
+    counts = {name: None if spec.get(name) is None else whole(name, spec[name], 1, most[name]) for name in most}
+    rate = spec.get("rate_rps")
+    options = {
+        **counts,
+        "rate_rps": None
+        if rate is None
+        else _number("rate_rps", rate, "a number above 0, in requests/s", above_zero=True),
+        **{
+            name: _number(name, spec.get(name, 1.0), "a number above 0", above_zero=True)
+            for name in ("time_scale", "length_scale")
+        },
+    }
+    workload = str(spec.get("workload", "mixed"))
+    check_options(workload, Options(**options))
+    return {"workload": full_name(workload), **options}
 
 
 def checked_settings(given: Mapping[str, Any] | None) -> dict[str, Value]:

@@ -14,6 +14,7 @@ from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.waterfall import Waterfalls, unexplained_share
 from experiments.store import Run
 from experiments.telemetry_view import TelemetryView, telemetry_view
+from experiments.workloads.source import short_name
 
 
 def waterfall_rows(record: Record) -> list[dict[str, Any]]:
@@ -135,4 +136,4 @@ def arms_of(run: Run) -> list[str]:
     if run.kind == "compare":
         first, second = (str(value) for value in run.spec["values"])
         return [first, second] if first != second else [f"{first} (A)", f"{second} (B)"]
-    return [str(run.spec.get("workload", ""))]
+    return [short_name(str(run.spec.get("workload", "")))]

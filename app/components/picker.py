@@ -10,7 +10,7 @@ import streamlit as st
 from app.components import draft as drafts
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
-from app.state import t
+from app.state import t, workload_name
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.report.words import signed_percent
 from experiments.workloads import WORKLOADS
@@ -86,7 +86,8 @@ def value_input(entry: Variable, label: str, value: Value, key: str, *, disabled
 
 
 def _workload(current: dict[str, Any], active: bool) -> None:
-    names = list(WORKLOADS)
+    # An opened run may have been made with a file, which stays what it is until another is chosen.
+    names = list(dict.fromkeys([*WORKLOADS, current["workload"]]))
     current["workload"] = st.selectbox(
         t("picker.workload"),
         names,
@@ -98,11 +99,13 @@ def _workload(current: dict[str, Any], active: bool) -> None:
 
 
 def _workload_label(name: str, current: dict[str, Any]) -> str:
+    if name not in WORKLOADS:
+        return workload_name(name)
     spec = WORKLOADS[name]
     count = current["num_requests"] or spec.num_requests
     rate_rps = current["rate_rps"] or spec.rate_rps
     key = "picker.burst" if rate_rps is None else "picker.rate"
-    return f"{t(f'workload.{name}')} · {t(key, count=count, rate=f'{rate_rps or 0:g}')}"
+    return f"{workload_name(name)} · {t(key, count=count, rate=f'{rate_rps or 0:g}')}"
 
 
 def _held_equal(current: dict[str, Any], active: bool) -> None:

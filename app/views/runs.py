@@ -13,6 +13,7 @@ from experiments import jobs
 from experiments.kinds import kind_of
 from experiments.report import comparison_html, headline
 from experiments.store import Run
+from experiments.workloads.source import short_name
 from ledger.errors import InputError
 
 
@@ -76,7 +77,8 @@ def _export(run: Run) -> None:
 def _what(kind: str, spec: dict[str, Any]) -> str:
     if kind == "compare":
         values = " → ".join(str(value) for value in spec["values"])
-        return f"{t('runs.vary', variable=t('var.' + spec['variable']), values=values)} · {spec['workload']}"
+        vary = t("runs.vary", variable=t(f"var.{spec['variable']}"), values=values)
+        return f"{vary} · {short_name(spec['workload'])}"
     return f"{kind} · {kind_of(kind).says(spec)}"
 
 

@@ -11,7 +11,7 @@ from app.components.accounts import accounts_section
 from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
 from app.navigation import workbench_page
-from app.state import set_address, store, t
+from app.state import set_address, store, t, workload_name
 from experiments.store import Run
 from experiments.trace_view import TraceView, arms_of, trace_view
 from ledger.errors import InputError
@@ -83,7 +83,7 @@ def _label(run: Run) -> str:
         what = f"{t('var.' + run.spec['variable'])}: {' → '.join(str(value) for value in run.spec['values'])}"
     else:
         what = t("trace.bench")
-    return f"{what} · {t('workload.' + run.spec['workload'])} · {time} UTC · {run.id}"
+    return f"{what} · {workload_name(run.spec['workload'])} · {time} UTC · {run.id}"
 
 
 def _arm_and_repeat(run: Run, keys: Sequence[tuple[int, int]]) -> tuple[str, int]:

@@ -9,6 +9,7 @@ import typer
 
 from experiments.cli import options
 from experiments.cli.output import CANCELLED, DONE, note, print_json
+from experiments.workloads.source import short_name
 from ledger.errors import InputError
 
 
@@ -16,15 +17,26 @@ def bench(
     workload: options.Workload = "mixed",
     requests: options.Requests = None,
     rate: options.Rate = None,
+    concurrency: options.Concurrency = None,
+    time_scale: options.TimeScale = "1",
+    length_scale: options.LengthScale = "1",
+    max_prompt: options.MaxPrompt = None,
+    max_output: options.MaxOutput = None,
     seed: options.Seed = "0",
     slo: options.Slo = None,
     price: options.Price = "1.0",
     sets: options.Set = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only draw the workload and print its summary; nothing is measured.")
+    ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Run a workload once and print its metrics."""
-    spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets)
-    run, result = _run_job("bench", spec, [workload])
+    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
+    spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
+    if dry_run:
+        return _dry_run(spec, as_json=as_json)
+    run, result = _run_job("bench", spec, [short_name(workload)])
     if as_json:
         print_json(result)
     else:
@@ -46,6 +58,11 @@ def compare(
     ] = "5",
     requests: options.Requests = None,
     rate: options.Rate = None,
+    concurrency: options.Concurrency = None,
+    time_scale: options.TimeScale = "1",
+    length_scale: options.LengthScale = "1",
+    max_prompt: options.MaxPrompt = None,
+    max_output: options.MaxOutput = None,
     seed: options.Seed = "0",
     slo: options.Slo = None,
     price: options.Price = "1.0",
@@ -60,7 +77,8 @@ def compare(
     from experiments.spec import CompareSpec, parse_vary
 
     name, values = parse_vary(vary or [])
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets)
+    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
+    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats})
     if report is not None:
         check_writable(report)
@@ -77,6 +95,22 @@ def compare(
 
         print_comparison(result)
     return CANCELLED if run.state == "cancelled" else DONE
+
+
+def _dry_run(fields: dict[str, Any], *, as_json: bool) -> int:
+    """Draw the workload with the model's tokenizer alone, and print what would be sent."""
+    from core_engine.model.loader import open_model
+    from experiments.cli.tables import print_workload
+    from experiments.rig import draw_workload
+    from experiments.spec import BenchSpec
+
+    spec = BenchSpec.from_dict(fields)
+    described = draw_workload(spec, open_model(spec.config(), note).tokenizer()).describe()
+    if as_json:
+        print_json({**described, "provenance": "computed"})
+    else:
+        print_workload(described)
+    return DONE
 
 
 def _run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dict[str, Any]]:

@@ -18,14 +18,31 @@ Workload = Annotated[
     str,
     typer.Option(
         "--workload",
-        metavar="NAME",
-        help="Built-in workload: mixed, equal, chat, long-tail, shared-prefix, code, copy.",
+        metavar="NAME|FILE|TRACE",
+        help="Built-in: mixed, equal, chat, long-doc, long-tail, shared-prefix, code, copy, zh. Or a workload file "
+        "(.toml, .yaml), or a trace (.csv, .jsonl, .json, or trace:FORMAT:PATH).",
     ),
 ]
 Requests = Annotated[
     str | None, typer.Option("--requests", metavar="N", help="Number of requests instead of the workload's own.")
 ]
 Rate = Annotated[str | None, typer.Option("--rate", metavar="PER_S", help="Requests/s instead of the workload's own.")]
+Concurrency = Annotated[
+    str | None,
+    typer.Option("--concurrency", metavar="N", help="Closed loop: N clients, each sends when its answer has ended."),
+]
+TimeScale = Annotated[
+    str, typer.Option("--time-scale", metavar="X", help="Multiply the gaps between arrivals; 0.5 is twice as fast.")
+]
+LengthScale = Annotated[
+    str, typer.Option("--length-scale", metavar="X", help="Multiply the lengths of prompts and answers.")
+]
+MaxPrompt = Annotated[
+    str | None, typer.Option("--max-prompt", metavar="TOKENS", help="Clip longer prompts; how many is reported.")
+]
+MaxOutput = Annotated[
+    str | None, typer.Option("--max-output", metavar="TOKENS", help="Clip longer answers; how many is reported.")
+]
 Seed = Annotated[str, typer.Option("--seed", metavar="N", help="Seed of the workload's lengths, texts and arrivals.")]
 Slo = Annotated[
     str | None, typer.Option("--slo", metavar="NAME=LIMIT,...", help="Objectives, as ttft_p95=0.5,itl_p99=0.05.")
@@ -33,6 +50,10 @@ Slo = Annotated[
 Price = Annotated[
     str, typer.Option("--price-per-device-hour", metavar="PRICE", help="Assumed price of one device for one hour.")
 ]
+
+
+# --concurrency, --time-scale, --length-scale, --max-prompt, --max-output as they were typed.
+LoadOptions = tuple[str | None, str, str, str | None, str | None]
 
 
 def settings(texts: list[str] | None) -> dict[str, Any]:
@@ -50,12 +71,19 @@ def spec_fields(
     slo: str | None,
     price: str,
     sets: list[str] | None,
+    load: LoadOptions,
 ) -> dict[str, Any]:
     """The fields that bench and compare share, still to be validated by their spec."""
+    concurrency, time_scale, length_scale, max_prompt, max_output = load
     return {
         "workload": workload,
         "num_requests": requests,
         "rate_rps": rate,
+        "concurrency": concurrency,
+        "time_scale": time_scale,
+        "length_scale": length_scale,
+        "max_prompt_tokens": max_prompt,
+        "max_tokens_cap": max_output,
         "seed": seed,
         "slo": slo,
         "price_per_device_hour": price,

@@ -52,6 +52,32 @@ def plain_table(*columns: str) -> Table:
     return table
 
 
+def print_workload(described: dict[str, Any]) -> None:
+    """What a workload sends: counts, times, lengths, and what was changed on the way. Computed, not measured."""
+    out = console()
+    how = f"{described['concurrency']} clients" if described["concurrency"] else described["arrivals"]
+    rate = described["realised_rps"]
+    out.print(f"{described['name']}: {described['num_requests']} requests, {how}"
+              + ("" if rate is None else f", {number(rate)} requests/s"))  # fmt: skip
+    table = plain_table("tokens", "mean", "min", "p50", "p90", "p99", "max")
+    for name, spread in described["lengths"].items():
+        table.add_row(name.removesuffix("_tokens"), *(number(spread[key]) for key in list(spread)))
+    out.print(table)
+    trace, sessions = described["trace"], described["sessions"]
+    if trace:
+        out.print(f"trace {trace['file']} ({trace['format']}), {trace['rows']} used {trace['rows_used']} of "
+                  f"{trace['rows_read']} read, sha256 {trace['sha256'][:16]}")  # fmt: skip
+    if sessions:
+        out.print(f"{sessions['count']} conversations, {number(sessions['mean_turns'])} turns each on average, "
+                  f"{sessions['most_turns']} at most")  # fmt: skip
+    changes = [f"{count} {name} clipped" for name, count in described["clipped"].items() if count]
+    changes += [f"{count} dropped: {reason}" for reason, count in described["dropped"].items()]
+    changes += [f"{name} scale {described[f'{name}_scale']:g}" for name in ("time", "length")
+                if described[f"{name}_scale"] != 1]  # fmt: skip
+    for line in [*changes, *described["notes"]]:
+        out.print(line)
+
+
 def print_comparison(result: dict[str, Any]) -> None:
     """The five curves of a comparison."""
     baseline, candidate = (str(arm["value"]) for arm in result["arms"])

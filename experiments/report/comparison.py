@@ -287,6 +287,17 @@ def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
     )
 
 
+LOAD_OPTIONS = (
+    ("--requests", "num_requests"),
+    ("--rate", "rate_rps"),
+    ("--concurrency", "concurrency"),
+    ("--time-scale", "time_scale"),
+    ("--length-scale", "length_scale"),
+    ("--max-prompt", "max_prompt_tokens"),
+    ("--max-output", "max_tokens_cap"),
+)
+
+
 def reproduce_command(spec: Mapping[str, Any]) -> str:
     """The command line that runs the comparison of a spec again."""
     values = ",".join(str(value) for value in spec.get("values", ()))
@@ -294,8 +305,8 @@ def reproduce_command(spec: Mapping[str, Any]) -> str:
     for option, key in (("--workload", "workload"), ("--repeats", "repeats"), ("--seed", "seed"), ("--slo", "slo")):
         if spec.get(key) is not None:
             parts += [option, str(spec[key])]
-    for option, key in (("--requests", "num_requests"), ("--rate", "rate_rps")):
-        if spec.get(key) is not None:
+    for option, key in LOAD_OPTIONS:
+        if spec.get(key) is not None and not (key.endswith("_scale") and spec[key] == 1):
             parts += [option, str(spec[key])]
     for name, value in (spec.get("settings") or {}).items():
         parts += ["--set", f"{name}={value}"]

@@ -1,11 +1,20 @@
-"""What the requests are: built-in workloads with seeded lengths, texts and arrival schedules."""
+"""What the requests are: built-in workloads, workload files and traces, drawn or replayed with one seed before a run.
+
+`build` gives a Workload for a name; workload.py says what a driver does with it, schedule.py does it for any driver.
+"""
 
 from experiments.workloads.arrivals import burst_arrivals_ns, poisson_arrivals_ns
-from experiments.workloads.builtin import WORKLOADS, WorkloadSpec
-from experiments.workloads.workload import TokenizerLike, Workload, WorkloadRequest, build
+from experiments.workloads.builtin import WORKLOADS
+from experiments.workloads.schedule import Due, Schedule, whole_prompt
+from experiments.workloads.source import build
+from experiments.workloads.spec import WorkloadSpec
+from experiments.workloads.text import TokenizerLike
+from experiments.workloads.workload import Workload, WorkloadRequest
 
 __all__ = [
     "WORKLOADS",
+    "Due",
+    "Schedule",
     "TokenizerLike",
     "Workload",
     "WorkloadRequest",
@@ -13,4 +22,5 @@ __all__ = [
     "build",
     "burst_arrivals_ns",
     "poisson_arrivals_ns",
+    "whole_prompt",
 ]

@@ -1,7 +1,8 @@
 """Prompt texts with an exact number of tokens.
 
-A prompt is sentences of plain English drawn at random, cut at the wanted length and mended at the cut, so that
-`encode(decode(ids))` gives the same ids: a server that gets the text counts the same tokens as an engine that gets ids.
+A prompt is sentences of plain English, or pieces of one of our stocks, drawn at random, cut at the wanted length and
+mended at the cut, so that `encode(decode(ids))` gives the same ids: a server that gets the text counts the same tokens
+as an engine that gets ids.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
+from experiments.workloads.stock import stock
 from ledger.errors import CannotRunError
 
 
@@ -78,21 +80,53 @@ QUESTIONS = (
 )
 
 
-def exact_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
+def exact_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, behind: str = ""
+) -> tuple[int, ...]:
     """A prompt of exactly `num_tokens` ids that keeps its length when it is decoded and encoded again.
 
-    The round trip needs a tokenizer with whole words in its vocabulary; with one that has none (bytes alone) only the
-    number of ids is exact.
+    With a text `behind` which it stands it has as many ids more as that text has. The round trip needs a tokenizer with
+    whole words in its vocabulary; with one that has none (bytes alone) only the number of ids is exact.
     """
+    total = num_tokens + (len(tokenizer.encode(behind)) if behind else 0)
     ids: list[int] = []
-    text = f"Note {int(rng.integers(1000, 10_000))}."
-    while len(ids) < num_tokens:
+    text = f"{behind}Note {int(rng.integers(1000, 10_000))}."
+    while len(ids) < total:
         text += " " + " ".join(SENTENCES[i] for i in rng.integers(0, len(SENTENCES), size=num_tokens // 8 + 4))
         ids = tokenizer.encode(text)
-    return tuple(_cut(tokenizer, ids, num_tokens))
+    return tuple(cut(tokenizer, ids, total))
 
 
-def _cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]:
+def block_of_text(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
+    """exact_prompt for a piece that stands behind ids of another: it begins with a space, so that the words at the seam
+    keep their tokens when the whole is decoded and encoded again."""
+    ids = tokenizer.encode(" " + tokenizer.decode(list(exact_prompt(tokenizer, num_tokens + 4, rng))))
+    return tuple(cut(tokenizer, ids, num_tokens))
+
+
+def stock_prompt(
+    tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, kind: str, behind: str = ""
+) -> tuple[int, ...]:
+    """A prompt of our stock `kind` with exactly `num_tokens` ids, or that many more than the text `behind` has.
+
+    No piece comes twice before all have come once.
+    """
+    texts = stock(kind)
+    opener = texts.openers[int(rng.integers(0, len(texts.openers)))]
+    text = texts.joiner.join([f"{behind}{texts.head.format(int(rng.integers(1000, 1_000_000)))}", opener])
+    total = num_tokens + (len(tokenizer.encode(behind)) if behind else 0)
+    order: list[int] = []
+    while len(ids := tokenizer.encode(text)) < total:
+        # Enough for about what is missing, at no more than 4 bytes a token, so that long prompts are not encoded often.
+        missing = 4 * (total - len(ids))
+        while missing > 0:
+            order = order or [int(place) for place in rng.permutation(len(texts.pieces))]
+            piece = texts.joiner + texts.pieces[order.pop()]
+            text, missing = text + piece, missing - len(piece.encode())
+    return tuple(cut(tokenizer, ids, total))
+
+
+def cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]:
     """The first ids, with up to eight at the cut replaced by whole words so that the text encodes to the same ids."""
     fillers = [encoded for word in (" and", " the", " it", " a") if len(encoded := tokenizer.encode(word)) == 1]
     for dropped in range(min(8, num_tokens) + 1 if fillers else 1):
@@ -103,9 +137,9 @@ def _cut(tokenizer: TokenizerLike, ids: list[int], num_tokens: int) -> list[int]
     return ids[:num_tokens]
 
 
-def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
-    """The text that every request of a workload begins with: sentences with at least `num_tokens` tokens in all."""
-    text = "You answer in short, plain sentences. Keep these notes in mind."
+def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, head: str = "") -> str:
+    """The text that many requests of a workload begin with: sentences with at least `num_tokens` tokens in all."""
+    text = f"{head}You answer in short, plain sentences. Keep these notes in mind."
     while len(tokenizer.encode(text)) < num_tokens:
         text += f" {SENTENCES[int(rng.integers(0, len(SENTENCES)))]}"
     return text
@@ -114,12 +148,13 @@ def system_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Gene
 def shared_prompt(
     tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator, *, system: str
 ) -> tuple[int, ...]:
-    """`system`, then a question of the request's own with about `num_tokens` tokens, as raw text.
+    """`system` (may be empty), then a question of the request's own with about `num_tokens` tokens, as raw text.
 
     The ids are those of the whole text, so a server that gets the text counts the same tokens. No chat template: models
     without one can be measured too.
     """
-    return tuple(tokenizer.encode(f"{system}\n\n{_question(tokenizer, num_tokens, rng)}\n\n"))
+    before = f"{system}\n\n" if system else ""
+    return tuple(tokenizer.encode(f"{before}{question(tokenizer, num_tokens, rng)}\n\n"))
 
 
 def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
@@ -127,15 +162,16 @@ def chat_prompt(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Genera
 
     The template's own tokens come on top. The ids are the template's, so their number is exact by construction.
     """
-    question = _question(tokenizer, num_tokens, rng)
-    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": question}]))
+    content = question(tokenizer, num_tokens, rng)
+    return tuple(tokenizer.apply_chat_template([{"role": "user", "content": content}]))
 
 
-def _question(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
-    question = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
-    while len(tokenizer.encode(question)) < num_tokens:
-        question = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {question}"
-    return question
+def question(tokenizer: TokenizerLike, num_tokens: int, rng: np.random.Generator) -> str:
+    """A question, with sentences before it until it has about `num_tokens` tokens."""
+    text = QUESTIONS[int(rng.integers(0, len(QUESTIONS)))]
+    while len(tokenizer.encode(text)) < num_tokens:
+        text = f"{SENTENCES[int(rng.integers(0, len(SENTENCES)))]} {text}"
+    return text
 
 
 def give_back_prompt(

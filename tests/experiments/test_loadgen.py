@@ -11,7 +11,7 @@ from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from experiments import loadgen
 from experiments.metrics import compute_metrics
-from experiments.workloads import Workload, WorkloadRequest
+from experiments.workloads import Workload, WorkloadRequest, whole_prompt
 from ledger.errors import InputError
 from tests.experiments.fakes import NS, FakeExecutor, VirtualClock, fake_loaded
 
@@ -127,3 +127,77 @@ def test_shift_leaves_missing_times_missing() -> None:
     assert record["steps"] == [{"index": 3, "plan_start_ns": 0}]
     (request,) = record["requests"]
     assert request == {"admit_ns": None, "arrival_ns": 0, "emissions": [[5, 2]], "preemptions": [[2, None]]}
+
+
+def turns_of(*requests: dict[str, Any], concurrency: int | None = None) -> Workload:
+    """Requests with 4 prompt tokens and an answer of 3, told apart by their tokens, with fields of their own."""
+    common = {"max_tokens": 3, "output_tokens": 3, "arrival_ns": 0}
+    made = tuple(
+        WorkloadRequest(**{"prompt_token_ids": (10 + number,) * 4} | common | fields)
+        for number, fields in enumerate(requests)
+    )
+    return Workload("test", 0, made, None, "closed", concurrency=concurrency)
+
+
+def ends_of(record: dict[str, Any]) -> list[int]:
+    return [request["emissions"][-1][0] for request in record["requests"]]
+
+
+def arrivals_of(record: dict[str, Any]) -> list[int]:
+    return [request["arrival_ns"] for request in record["requests"]]
+
+
+def test_clients_of_a_closed_loop_send_when_they_are_free_and_wait_for_no_one_else(clock: VirtualClock) -> None:
+    lengths = [2, 9, 3, 3]
+    workload = turns_of(*({"output_tokens": n, "max_tokens": n} for n in lengths), concurrency=2)
+    record = loadgen.run(engine_of(clock), workload)
+    ends, arrivals = ends_of(record), arrivals_of(record)
+    assert arrivals[:2] == [0, 0]
+    assert arrivals[2] == ends[0] and arrivals[3] == ends[2] < ends[1]  # the quick client goes on alone
+    running = [sum(a <= moment < e for a, e in zip(arrivals, ends, strict=True)) for moment in arrivals]
+    assert max(running) == 2
+    assert record["workload"]["concurrency"] == 2
+
+
+def test_a_pause_comes_between_an_answer_and_the_next_request(clock: VirtualClock) -> None:
+    record = loadgen.run(engine_of(clock), turns_of({}, {"think_ns": 2 * NS}, {"think_ns": NS}, concurrency=1))
+    ends, arrivals = ends_of(record), arrivals_of(record)
+    assert arrivals == [0, ends[0] + 2 * NS, ends[1] + NS]
+    assert compute_metrics(record)["ttft_s"]["p99"] < 0.1  # the pause is nobody's latency
+
+
+def test_static_batching_does_not_wait_for_clients_that_wait_for_it(clock: VirtualClock) -> None:
+    engine = engine_of(clock, batching="static", max_num_seqs=8)
+    record = loadgen.run(engine, turns_of({}, {}, {}, concurrency=2))
+    assert [len(request["output_token_ids"]) for request in record["requests"]] == [3, 3, 3]
+
+
+def test_a_turn_begins_with_the_prompt_and_the_answer_before_it(clock: VirtualClock) -> None:
+    engine = engine_of(clock)
+    sent: dict[str, list[int]] = {}
+    add = engine.add
+    engine.add = lambda ids, *a, **k: (sent.__setitem__(k["request_id"], ids), add(ids, *a, **k))[1]  # type: ignore
+    workload = turns_of({"session": 0}, {"session": 0, "parent": 0, "think_ns": NS}, {"session": 0, "parent": 1})
+    record = loadgen.run(engine, workload)
+    answers = {number: request["output_token_ids"] for number, request in enumerate(record["requests"])}
+    assert sent["r01"] == [10] * 4 + answers[0] + [11] * 4
+    assert sent["r02"] == sent["r01"] + answers[1] + [12] * 4
+    assert tuple(sent["r02"]) == whole_prompt(workload, 2, answers)
+    ends = ends_of(record)
+    assert arrivals_of(record) == [0, ends[0] + NS, ends[1]]
+    assert [request["prompt_tokens"] for request in record["requests"]] == [4, 11, 18]
+
+
+def test_when_a_turn_fails_those_behind_it_fail_and_its_client_goes_on(clock: VirtualClock) -> None:
+    too_long = {"prompt_token_ids": (7,) * 200, "session": 0}
+    workload = turns_of(too_long, {"session": 0, "parent": 0}, {"session": 0, "parent": 1}, {}, concurrency=1)
+    record = loadgen.run(engine_of(clock, kv_memory_mib=1, block_size=16), workload)
+    errors = [request.get("error") for request in record["requests"]]
+    assert "prompt" in errors[0] and "r00" in errors[1] and "r00" in errors[2] and errors[3] is None
+    assert compute_metrics(record)["failed"] == 3 and compute_metrics(record)["completed"] == 1
+
+
+def test_speculative_answers_reach_the_next_turn_whole(clock: VirtualClock) -> None:
+    workload = turns_of({"output_tokens": 40, "max_tokens": 40}, {"parent": 0})
+    record = loadgen.run(engine_of(clock, speculation="ngram", draft_control="fixed"), workload)
+    assert [request["prompt_tokens"] for request in record["requests"]] == [4, 48]

@@ -18,7 +18,7 @@ class ByteTokenizer:
         return list(text.encode())
 
     def decode(self, ids):
-        return bytes(ids).decode()
+        return bytes(ids).decode(errors="replace")
 
     def apply_chat_template(self, messages):
         return self.encode("".join(f"<{m['role']}>{m['content']}</>" for m in messages) + "<assistant>")
