@@ -19,20 +19,16 @@ from pathlib import Path
 from typing import Any
 
 from experiments.kinds import kind_of, resumable
+from experiments.processes import is_at_work, process_started
 from experiments.store import Run, Store
 from experiments.threads import worker_environment
-from experiments.worker import live_path, log_path, process_started
+from experiments.worker import live_path, log_path
 from experiments.yielding import start_process
 from ledger.errors import CannotRunError, InputError
 
 ENDED = "the engine process ended"
 CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
-# A run without a process for this long was never started: its starter died in between.
-START_GRACE_S = 60.0
-# Two readings of one process's start time agree within clock ticks; another process's differs by far more.
-SAME_START_S = 2.0
-
 # Children must be waited for or they stay as zombies, and only their Popen knows the exit status. By run id.
 _children: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -42,7 +38,7 @@ def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
 
     InputError for a wrong spec, CannotRunError when the run can't be stored or the process can't be started.
     """
-    run_id = store.create_run(kind, checked_spec(kind, spec))
+    run_id = store.create_run(kind, checked_spec(kind, spec), **_standing_in())
     _start_worker(run_id, store)
     return run_id
 
@@ -60,10 +56,14 @@ def resume(run_id: str, store: Store, kind: str | None = None) -> None:
         raise InputError("--resume", f"{run_id} ({run.kind}, {run.state})", what)
     checked_spec(run.kind, run.spec)
     _children.pop(run_id, None)
-    # This process stands for the worker until that has an id: a queued run of nobody would be taken for a dead one.
-    mine: dict[str, Any] = {"pid": os.getpid(), "pid_started": process_started()}
-    store.update_run(run_id, state="queued", error=None, result=None, cancel_requested=False, **mine)
+    again: dict[str, Any] = {"error": None, "result": None, "cancel_requested": False, "lanes": None}
+    store.update_run(run_id, state="queued", **again, **_standing_in(), owner_pid=None, owner_started=None)
     _start_worker(run_id, store)
+
+
+def _standing_in() -> dict[str, Any]:
+    """This process stands for the worker until that has an id: a queued run of nobody would keep others waiting."""
+    return {"pid": os.getpid(), "pid_started": process_started()}
 
 
 def _start_worker(run_id: str, store: Store) -> None:
@@ -118,28 +118,8 @@ def status(run_id: str, store: Store) -> Run:
 
 
 def _alive(run: Run) -> bool:
-    import psutil
-
     child = _children.get(run.id)
-    if child is not None:
-        return child.poll() is None
-    if run.pid is None:
-        return _age_s(run) < START_GRACE_S
-    try:
-        process = psutil.Process(run.pid)
-        if process.status() == psutil.STATUS_ZOMBIE:
-            return False
-        return run.pid_started is None or abs(process.create_time() - run.pid_started) < SAME_START_S
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.AccessDenied:
-        return True
-
-
-def _age_s(run: Run) -> float:
-    from datetime import UTC, datetime
-
-    return (datetime.now(UTC) - datetime.fromisoformat(run.created_at)).total_seconds()
+    return is_at_work(run) if child is None else child.poll() is None
 
 
 def _how_it_ended(run: Run, store: Store) -> str:
@@ -170,6 +150,11 @@ def exit_code(run_id: str) -> int | None:
     return None if child is None else child.poll()
 
 
+def follow_only(run_id: str, store: Store) -> None:
+    """Tie a run to this process: when it dies, however, the worker stops and keeps what is finished."""
+    store.update_run(run_id, owner_pid=os.getpid(), owner_started=process_started())
+
+
 def cancel(run_id: str, store: Store) -> None:
     """Ask a run to stop; repeats that are finished are kept. A run that has ended is left alone."""
     if status(run_id, store).state in ACTIVE:
@@ -179,9 +164,9 @@ def cancel(run_id: str, store: Store) -> None:
 def kill(run_id: str, store: Store) -> None:
     """End a run's process at once; the run becomes failed."""
     run = status(run_id, store)
-    if run.state in ACTIVE and run.pid is not None:
+    if run.state in ACTIVE and run.pid not in (None, os.getpid()):
         with suppress(ProcessLookupError, PermissionError):
-            os.kill(run.pid, signal.SIGKILL)
+            os.kill(int(run.pid or 0), signal.SIGKILL)
 
 
 def restart(run_id: str, store: Store) -> str:
@@ -217,5 +202,6 @@ def delete(run_id: str, store: Store) -> None:
     if status(run_id, store).state in ACTIVE:
         raise InputError("run", run_id, "a run that has ended (cancel it first)")
     store.delete_run(run_id)
+    _children.pop(run_id, None)
     for path in (live_path(store, run_id), log_path(store, run_id)):
         path.unlink(missing_ok=True)

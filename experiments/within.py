@@ -7,15 +7,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.loadgen import Cancelled
+from experiments.processes import process_started
 from experiments.store import Store
+from experiments.store.identity import identity
 
 
 def run_kept(
     store: Store, kind: str, spec: Mapping[str, Any], compute: Callable[[str], dict[str, Any]]
 ) -> dict[str, Any]:
     """Store a run of this process, compute its result from its id, and keep how it ended; raises as compute does."""
-    run_id = store.create_run(kind, spec)
-    store.update_run(run_id, state="running", pid=os.getpid(), pid_started=process_started())
+    started: dict[str, Any] = {"state": "running", "pid": os.getpid(), "pid_started": process_started()}
+    run_id = store.create_run(kind, spec, **started, **identity(spec))
     try:
         result = compute(run_id)
     except Cancelled as cancelled:
@@ -26,10 +28,3 @@ def run_kept(
         raise
     store.update_run(run_id, state="done", result=result)
     return result
-
-
-def process_started(pid: int | None = None) -> float:
-    """When a process began, Unix s; with the pid it identifies a process, since pids are used again."""
-    import psutil
-
-    return psutil.Process(pid).create_time()

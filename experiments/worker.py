@@ -13,19 +13,21 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from experiments.kinds import kind_of
+from experiments.lanes import lanes_of, turn
 from experiments.loadgen import Cancelled
+from experiments.processes import owner_is_gone, process_started
 from experiments.store import Run, Store
-from experiments.within import process_started
+from experiments.store.identity import identity
 from ledger.errors import CannotRunError, InputError
 
 CANCEL_POLL_S = 0.25
-LOCK_POLL_S = 0.2
+OWNER_GONE = "the command line that started it has ended"
 
 Execute = Callable[[Run, Store, Callable[[dict[str, Any]], None], Callable[[], bool]], dict[str, Any]]
 
@@ -56,7 +58,10 @@ class LiveFile:
 
 
 class CancelCheck:
-    """Whether the user asked to stop, by the store or by SIGTERM; the store is asked at most 4 times a second."""
+    """Whether to stop: asked by the store or by SIGTERM, or because the command line that follows the run has died.
+
+    The store is asked at most 4 times a second. `reason`: why, where nobody asked.
+    """
 
     def __init__(self, store: Store, run_id: str, now: Callable[[], float] = time.monotonic) -> None:
         self._store = store
@@ -64,6 +69,7 @@ class CancelCheck:
         self._now = now
         self._asked_at = float("-inf")
         self._cancelled = False
+        self.reason: str | None = None
 
     def cancel(self, *_: Any) -> None:
         """Cancel now; also usable as a signal handler."""
@@ -72,7 +78,10 @@ class CancelCheck:
     def __call__(self) -> bool:
         if not self._cancelled and self._now() - self._asked_at >= CANCEL_POLL_S:
             self._asked_at = self._now()
-            self._cancelled = self._store.get_run(self._run_id).cancel_requested
+            run = self._store.get_run(self._run_id)
+            self._cancelled = run.cancel_requested
+            if owner_is_gone(run) and not run.cancel_requested:
+                self._cancelled, self.reason = True, OWNER_GONE
         return self._cancelled
 
 
@@ -88,51 +97,27 @@ def work(run_id: str, store: Store, execute: Execute = execute) -> int:
     check = CancelCheck(store, run_id)
     with suppress(ValueError):  # not in the main thread: then only the store can cancel
         signal.signal(signal.SIGTERM, check.cancel)
-    store.update_run(run_id, pid=os.getpid(), pid_started=process_started())
+    run = store.get_run(run_id)
+    lanes = lanes_of(run.spec)
+    mine: dict[str, Any] = {"pid": os.getpid(), "pid_started": process_started(), "lanes": list(lanes)}
+    store.update_run(run_id, **mine, **_identity(run))
     try:
-        with one_at_a_time(store.path.parent / "engine.lock", check):
+        with turn(run, store, lanes, check):
             if not store.update_run(run_id, only_if_state="queued", state="running"):
                 return 0
+            with suppress(CannotRunError):
+                store.sweep()
             return _run_to_end(store.get_run(run_id), store, execute, check)
     except Cancelled:
-        store.update_run(run_id, only_if_state="queued", state="cancelled")
+        store.update_run(run_id, only_if_state="queued", state="cancelled", error=check.reason)
         return 0
 
 
-@contextmanager
-def one_at_a_time(path: Path, should_cancel: Callable[[], bool]) -> Iterator[None]:
-    """Wait until no other job of this store computes: two at once would measure each other.
-
-    The lock is the operating system's and goes with the process, however it ends. Cancelled while waiting when asked.
-    """
-    with open_lock(path) as file:
-        while not try_lock(file):
-            if should_cancel():
-                raise Cancelled
-            time.sleep(LOCK_POLL_S)
-        yield
-
-
-def open_lock(path: Path) -> IO[str]:
-    """The lock file; CannotRunError when it can't be made."""
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path.open("a", encoding="utf-8")
-    except OSError as error:
-        raise CannotRunError(f"cannot write {path}: {error.strerror}") from None
-
-
-def try_lock(file: IO[str]) -> bool:
-    """Take the lock if it is free. Systems without flock run jobs side by side."""
-    try:
-        import fcntl
-    except ImportError:
-        return True
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+def _identity(run: Run) -> dict[str, Any]:
+    """What this process computes with; a run that goes on with other code was computed by both."""
+    mine = identity(run.spec)
+    codes = run.code.split("+") if run.code else []
+    return {**mine, "code": "+".join(dict.fromkeys([*codes, mine["code"]]))}
 
 
 def _run_to_end(run: Run, store: Store, execute: Execute, check: CancelCheck) -> int:
@@ -144,7 +129,7 @@ def _run_to_end(run: Run, store: Store, execute: Execute, check: CancelCheck) ->
         result = execute(run, store, LiveFile(live_path(store, run.id)).write, check)
         return end("done", 0, result=result)
     except Cancelled as cancelled:
-        return end("cancelled", 0, result=cancelled.result)
+        return end("cancelled", 0, result=cancelled.result, error=check.reason)
     except InputError as error:
         return end("failed", 2, error=str(error))
     except (CannotRunError, MemoryError) as error:

@@ -26,8 +26,10 @@ PHASES = {
 def follow(run_id: str, store: Store, names: list[str]) -> Run:
     """Show a job's progress until it ends and return the run.
 
-    `names` are the arms' names. The first Ctrl-C (or SIGTERM) cancels and waits, the second ends the process at once.
+    `names` are the arms' names. The run ends with this process, also when that is killed. The first Ctrl-C (or SIGTERM)
+    cancels and waits, the second ends the process at once.
     """
+    jobs.follow_only(run_id, store)
     with _interruptible(), _line(names) as show:
         try:
             return jobs.wait(run_id, store, show)

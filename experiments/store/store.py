@@ -1,10 +1,8 @@
-"""The run store: SQLite in WAL mode, one short connection and one transaction an operation.
+"""The run store: runs, their arms and scores in SQLite, the events of their records in Parquet files beside it.
 
-Owns: the schema, the states a run may have, and turning a full or unwritable disk into one clear line.
-Must not know: what a spec, a result or a record contains (they are JSON), or how a run is executed.
-
-A connection an operation (about 0.3 ms) makes a Store safe to share between threads and processes; a write that fails
-midway is rolled back by SQLite, so the file stays as it was.
+Owns the states a run may have, the order of the queue, and that a row and its files come and go together.
+Must not know: what a spec or a record contains (they are JSON), or how a run is executed. Of a result it knows the
+arms (arms.py).
 """
 
 from __future__ import annotations
@@ -14,41 +12,33 @@ import os
 import secrets
 import sqlite3
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import CannotRunError, InputError
+from experiments.store import events
+from experiments.store.arms import Arm, arms_of, insert_arms, select_arms
+from experiments.store.database import Database
+from experiments.store.identity import spec_hash
+from ledger.errors import InputError
 
 KINDS = ("bench", "compare", "claim", "eval", "speculation", "profile")
 STATES = ("queued", "running", "done", "failed", "cancelled")
-BUSY_TIMEOUT_S = 15.0
 # Scores kept for other runs to use; older ones go. One is some 200 bytes, of a window of text 30 KB.
 MOST_SCORES = 100_000
-SCHEMA_VERSION = 2
-# What each version of the schema adds to the one before it.
-_SCHEMA = (
-    """
-CREATE TABLE runs (
-  id TEXT PRIMARY KEY, kind TEXT NOT NULL, state TEXT NOT NULL, created_at TEXT NOT NULL, updated_at TEXT NOT NULL,
-  spec TEXT NOT NULL, result TEXT, error TEXT, pid INTEGER, pid_started REAL, cancel_requested INTEGER NOT NULL
-);
-CREATE INDEX runs_by_time ON runs (created_at);
-CREATE TABLE records (
-  run_id TEXT NOT NULL REFERENCES runs (id) ON DELETE CASCADE, arm INTEGER NOT NULL, repeat INTEGER NOT NULL,
-  body BLOB NOT NULL, PRIMARY KEY (run_id, arm, repeat)
-);
-""",
-    "CREATE TABLE scores (number INTEGER PRIMARY KEY AUTOINCREMENT, key TEXT NOT NULL UNIQUE, body BLOB NOT NULL);",
-)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `created_at` and `updated_at` are ISO 8601 in UTC; `pid_started` is the process's start time, Unix s."""
+    """One run. `created_at` and `updated_at` are ISO 8601 in UTC; `pid_started` is the process's start time, Unix s.
+
+    `ticket` is its place in the queue, `lanes` the devices it computes on (None: not known yet), `owner_pid` the
+    command line that it must not outlive. `code`, `version` and `environment` are those that it ran with
+    (identity.py).
+    """
 
     id: str
     kind: str
@@ -61,6 +51,14 @@ class Run:
     pid: int | None = None
     pid_started: float | None = None
     cancel_requested: bool = False
+    ticket: int | None = None
+    lanes: list[str] | None = None
+    owner_pid: int | None = None
+    owner_started: float | None = None
+    spec_hash: str | None = None
+    code: str | None = None
+    version: str | None = None
+    environment: dict[str, Any] | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The run as a JSON object with the field names as keys."""
@@ -82,7 +80,7 @@ def data_home() -> Path:
     return Path(given).expanduser() if given else Path.home() / ".local" / "share" / "trilemma"
 
 
-class Store:
+class Store(Database):
     """Runs and their records in one file; `path` defaults to runs.sqlite3 under `data_home()`.
 
     Every method raises CannotRunError (one line) when the disk is full or the file cannot be used, and leaves what was
@@ -90,30 +88,49 @@ class Store:
     """
 
     def __init__(self, path: str | Path | None = None) -> None:
-        self.path = Path(path) if path is not None else data_home() / "runs.sqlite3"
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise CannotRunError(f"cannot create {self.path.parent} to store runs: {error.strerror}") from error
-        with self._explained():
-            self._create_schema()
+        super().__init__(Path(path) if path is not None else data_home() / "runs.sqlite3")
 
-    def create_run(self, kind: str, spec: Mapping[str, Any]) -> str:
-        """Stores a new run in state `queued` and returns its id (8 hexadecimal digits)."""
+    def create_run(self, kind: str, spec: Mapping[str, Any], **fields: Any) -> str:
+        """Stores a new run in state `queued`, last in the queue, and returns its id (8 hexadecimal digits).
+
+        fields: of Run, as `update_run` takes them.
+        """
         if kind not in KINDS:
             raise InputError("kind", kind, ", ".join(KINDS))
         body, now = _dump(spec), _now()
+        columns = {name: _column(name, value) for name, value in fields.items()}
         with self._transaction() as db:
             while True:
                 run_id = secrets.token_hex(4)
                 if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
                     break
-            db.execute(
-                "INSERT INTO runs (id, kind, state, created_at, updated_at, spec, cancel_requested)"
-                " VALUES (?, ?, 'queued', ?, ?, ?, 0)",
-                (run_id, kind, now, now, body),
-            )
+            row = {
+                "id": run_id, "kind": kind, "state": "queued", "created_at": now, "updated_at": now, "spec": body,
+                "spec_hash": spec_hash(spec), "cancel_requested": 0, "ticket": _next_ticket(db), **columns,
+            }  # fmt: skip
+            _insert(db, row)
         return run_id
+
+    def insert_run(self, run: Run, keep_records: Callable[[Path], Sequence[tuple[int, int, Any, list[Any]]]]) -> None:
+        """Store a run that ended elsewhere under its own id, whole or not at all; InputError when the id is taken.
+
+        keep_records writes the files of its records into the folder that it gets and returns (arm, repeat, the rest of
+        the record, files) of each.
+        """
+        row = {name: _column(name, value) for name, value in asdict(run).items() if name in _SETTABLE}
+        row |= {"id": run.id, "kind": run.kind, "created_at": run.created_at, "updated_at": run.updated_at}
+        folder = self._folder(run.id)
+        with self._transaction() as db:
+            if db.execute("SELECT 1 FROM runs WHERE id = ?", (run.id,)).fetchone() is not None:
+                raise InputError("run", run.id, "a run that is not stored here yet (delete that one first)")
+            try:
+                _insert(db, {**row, "spec_hash": spec_hash(run.spec), "ticket": _next_ticket(db)})
+                insert_arms(db, run.id, arms_of(run.result))
+                for arm, repeat, rest, files in keep_records(folder):
+                    _insert_record(db, run.id, arm, repeat, rest, files)
+            except BaseException:
+                events.remove_folder(folder)
+                raise
 
     def get_run(self, run_id: str) -> Run:
         """The run with this id; raises InputError when there is none."""
@@ -126,7 +143,8 @@ class Store:
     def update_run(self, run_id: str, *, only_if_state: str | None = None, **fields: Any) -> bool:
         """Sets fields of Run (not id, kind, created_at, updated_at) and stamps `updated_at`; True when it was changed.
 
-        With `only_if_state` the change happens only while the run is in that state, in one transaction, so that of two
+        A result brings its arms along, and a run that is queued again goes to the end of the queue. With
+        `only_if_state` the change happens only while the run is in that state, in one transaction, so that of two
         processes that end a run only the first succeeds.
         """
         columns = {name: _column(name, value) for name, value in fields.items()}
@@ -139,38 +157,130 @@ class Store:
             if only_if_state is not None and row["state"] != only_if_state:
                 return False
             db.execute(f"UPDATE runs SET {assignments} WHERE id = ?", (*columns.values(), run_id))
+            if fields.get("state") == "queued" and row["state"] != "queued":
+                db.execute("UPDATE runs SET ticket = ? WHERE id = ?", (_next_ticket(db), run_id))
+            if "result" in fields:
+                insert_arms(db, run_id, arms_of(fields["result"]))
+            if "spec" in fields:
+                db.execute("UPDATE runs SET spec_hash = ? WHERE id = ?", (spec_hash(fields["spec"]), run_id))
         return True
 
-    def list_runs(self, limit: int = 50, kind: str | None = None) -> list[Run]:
-        """The newest `limit` runs, newest first, of one kind or of all."""
+    def list_runs(
+        self,
+        limit: int = 50,
+        kind: str | None = None,
+        *,
+        state: str | None = None,
+        workload: str | None = None,
+        text: str | None = None,
+        offset: int = 0,
+        results: bool = True,
+    ) -> list[Run]:
+        """`limit` runs after the first `offset`, newest first: of one kind, state and workload, or of all.
+
+        text: what the id, the spec or the error must contain, in any case. Without `results` no result is read, which
+        is what takes the time: `result` is None then.
+        """
+        where, values = _filter(kind, state, workload, text)
         with self._transaction(write=False) as db:
             rows = db.execute(
-                "SELECT * FROM runs WHERE ? IS NULL OR kind = ? ORDER BY created_at DESC, rowid DESC LIMIT ?",
-                (kind, kind, limit),
+                f"SELECT {_COLUMNS if results else _BRIEF} FROM runs {where}"
+                " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?",
+                (*values, limit, offset),
+            ).fetchall()
+        return [_run(row) for row in rows]
+
+    def count_runs(
+        self,
+        kind: str | None = None,
+        *,
+        state: str | None = None,
+        workload: str | None = None,
+        text: str | None = None,
+    ) -> int:
+        """How many runs `list_runs` would list with the same filter."""
+        where, values = _filter(kind, state, workload, text)
+        with self._transaction(write=False) as db:
+            return int(db.execute(f"SELECT count(*) FROM runs {where}", values).fetchone()[0])
+
+    def workloads(self) -> list[str]:
+        """The names of the workloads that any run is about."""
+        with self._transaction(write=False) as db:
+            rows = db.execute(f"SELECT DISTINCT {_WORKLOAD} FROM runs ORDER BY 1").fetchall()
+        return [row[0] for row in rows if isinstance(row[0], str)]
+
+    def find(
+        self,
+        kind: str,
+        spec_hash: str | None = None,
+        code: str | None = None,
+        environment: Mapping[str, Any] | None = None,
+        *,
+        state: str | None = "done",
+        limit: int = 50,
+    ) -> list[Run]:
+        """Runs of a kind with the same spec, code and environment (see identity.py), newest first; None asks for any.
+
+        Runs that were resumed with other code have both codes and are found with neither.
+        """
+        wanted = None if environment is None else _dump_sorted(environment)
+        with self._transaction(write=False) as db:
+            rows = db.execute(
+                f"SELECT {_COLUMNS} FROM runs WHERE kind = ?1 AND (?2 IS NULL OR spec_hash = ?2)"
+                " AND (?3 IS NULL OR code = ?3) AND (?4 IS NULL OR environment = ?4) AND (?5 IS NULL OR state = ?5)"
+                " ORDER BY ticket DESC LIMIT ?6",
+                (kind, spec_hash, code, wanted, state, limit),
+            ).fetchall()
+        return [_run(row) for row in rows]
+
+    def arms(
+        self, run_id: str | None = None, *, variable: str | None = None, value: Any = None, limit: int = 200
+    ) -> list[Arm]:
+        """Arms with what they came to: of one run, or of every run about a variable, or with a value of it."""
+        with self._transaction(write=False) as db:
+            return select_arms(db, run_id, variable, value, limit)
+
+    def ahead_of(self, run_id: str) -> list[Run]:
+        """The queued runs that came before this one, first come first."""
+        with self._transaction(write=False) as db:
+            rows = db.execute(
+                f"SELECT {_BRIEF} FROM runs WHERE state = 'queued'"
+                " AND ticket < (SELECT ticket FROM runs WHERE id = ?) ORDER BY ticket",
+                (run_id,),
             ).fetchall()
         return [_run(row) for row in rows]
 
     def delete_run(self, run_id: str) -> None:
-        """Removes a run and its records; raises InputError when there is none."""
+        """Removes a run, its records and their files; raises InputError when there is none."""
         with self._transaction() as db:
             if db.execute("DELETE FROM runs WHERE id = ?", (run_id,)).rowcount == 0:
                 raise _unknown(run_id)
+        events.remove_folder(self._folder(run_id))
 
     def add_record(self, run_id: str, arm: int, repeat: int, record: Mapping[str, Any]) -> None:
         """Stores the raw events of one repeat of one arm, in place of an earlier record of the same two."""
-        body = zlib.compress(_dump(record).encode(), 6)
-        with self._transaction() as db:
-            if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
-                raise _unknown(run_id)
-            db.execute("INSERT OR REPLACE INTO records VALUES (?, ?, ?, ?)", (run_id, arm, repeat, body))
+        rest, lists = events.set_apart(record)
+        body = _pack(rest)
+        folder = self._folder(run_id)
+        with self._explained():
+            files = events.write(folder, arm, repeat, lists)
+        try:
+            with self._transaction() as db:
+                if db.execute("SELECT 1 FROM runs WHERE id = ?", (run_id,)).fetchone() is None:
+                    raise _unknown(run_id)
+                before = db.execute(f"SELECT files {_ONE_RECORD}", (run_id, arm, repeat)).fetchone()
+                _insert_record(db, run_id, arm, repeat, body, [file.to_json() for file in files])
+        except BaseException:
+            events.remove(folder, files)
+            with suppress(OSError):  # other records have files there
+                folder.rmdir()
+            raise
+        events.remove(folder, json.loads(before["files"] or "[]") if before is not None else [])
 
     def records(self, run_id: str) -> list[StoredRecord]:
-        """All records of a run, by repeat and then by arm; empty while none is finished."""
-        with self._transaction(write=False) as db:
-            rows = db.execute(
-                "SELECT arm, repeat, body FROM records WHERE run_id = ? ORDER BY repeat, arm", (run_id,)
-            ).fetchall()
-        return [StoredRecord(row["arm"], row["repeat"], json.loads(zlib.decompress(row["body"]))) for row in rows]
+        """All records of a run, by repeat and then by arm; empty while none is finished. Errors as `record`."""
+        keys = sorted(self.record_keys(run_id), key=lambda key: (key[1], key[0]))
+        return [StoredRecord(arm, repeat, self.record(run_id, arm, repeat)) for arm, repeat in keys]
 
     def record_keys(self, run_id: str) -> list[tuple[int, int]]:
         """(arm, repeat) of every record of a run, in order; cheap, since no record is read."""
@@ -179,15 +289,51 @@ class Store:
             return [(row["arm"], row["repeat"]) for row in rows.fetchall()]
 
     def record(self, run_id: str, arm: int, repeat: int) -> dict[str, Any]:
-        """The raw events of one repeat (from 1) of one arm (0 = baseline); InputError when there are none."""
+        """The raw events of one repeat (from 1) of one arm (0 = baseline); InputError when there are none.
+
+        DamagedRecord (a CannotRunError of one line) when a file of it is missing or not as it was written.
+        """
+        where = _where(run_id, arm, repeat)
+        rest, files = self.record_parts(run_id, arm, repeat)
+        try:
+            lists = events.read(self._folder(run_id), files, where)
+        except FileNotFoundError:
+            # Another process may have put a newer record in its place in between.
+            rest, files = self.record_parts(run_id, arm, repeat)
+            try:
+                lists = events.read(self._folder(run_id), files, where)
+            except FileNotFoundError as error:
+                raise events.missing(where, error) from None
+        return {**rest, **lists}
+
+    def record_parts(self, run_id: str, arm: int, repeat: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """(a record with null for the lists that are in files, those files); InputError when there is none."""
         with self._transaction(write=False) as db:
-            row = db.execute(
-                "SELECT body FROM records WHERE run_id = ? AND arm = ? AND repeat = ?", (run_id, arm, repeat)
-            ).fetchone()
+            row = db.execute(f"SELECT body, files {_ONE_RECORD}", (run_id, arm, repeat)).fetchone()
         if row is None:
             raise InputError("record", f"{run_id} arm {arm} repeat {repeat}", "an arm and a repeat that are stored")
-        found: dict[str, Any] = json.loads(zlib.decompress(row["body"]))
-        return found
+        return json.loads(zlib.decompress(row["body"])), json.loads(row["files"] or "[]")
+
+    def event_file(self, run_id: str, arm: int, repeat: int, file: Mapping[str, Any]) -> bytes:
+        """The bytes of one file of `record_parts`; DamagedRecord as `record`."""
+        where = _where(run_id, arm, repeat)
+        try:
+            return events.body_of(self._folder(run_id), file, where)
+        except FileNotFoundError as error:
+            raise events.missing(where, error) from None
+
+    def sweep(self) -> int:
+        """Remove files that no record names, which a killed process left; returns how many."""
+        with self._transaction(write=False) as db:
+            rows = db.execute("SELECT runs.id, files FROM runs LEFT JOIN records ON run_id = runs.id").fetchall()
+        named: dict[str, set[str]] = {}
+        for row in rows:
+            named.setdefault(row["id"], set()).update(file["name"] for file in json.loads(row["files"] or "[]"))
+        return events.sweep(self.path.parent / "events", named)
+
+    def _folder(self, run_id: str) -> Path:
+        """Where the files of a run's records are."""
+        return self.path.parent / "events" / run_id
 
     def scores(self, keys: Sequence[str]) -> dict[str, Any]:
         """What is kept under these keys; a key that is not there is left out."""
@@ -201,88 +347,90 @@ class Store:
 
     def keep_scores(self, scores: Mapping[str, Any]) -> None:
         """Keep JSON values under their keys for any later run, all or none; of too many the oldest are let go."""
-        bodies = [(key, zlib.compress(_dump(value).encode(), 6)) for key, value in scores.items()]
+        bodies = [(key, _pack(value)) for key, value in scores.items()]
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO scores (key, body) VALUES (?, ?)", bodies)
             db.execute("DELETE FROM scores WHERE number <= (SELECT max(number) FROM scores) - ?", (MOST_SCORES,))
 
-    def _connect(self) -> sqlite3.Connection:
-        db = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        db.row_factory = sqlite3.Row
-        db.execute("PRAGMA foreign_keys = ON")
-        # WAL with NORMAL: a power cut may lose the last transaction, never the file.
-        db.execute("PRAGMA synchronous = NORMAL")
-        return db
 
-    def _create_schema(self) -> None:
-        with closing(self._connect()) as db:
-            db.execute("PRAGMA journal_mode = WAL")
-            db.execute("BEGIN IMMEDIATE")
-            version = db.execute("PRAGMA user_version").fetchone()[0]
-            if version > SCHEMA_VERSION:
-                raise CannotRunError(f"{self.path} was written by a newer version of Trilemma (schema {version})")
-            for addition in _SCHEMA[version:]:
-                for statement in filter(str.strip, addition.split(";")):
-                    db.execute(statement)
-            db.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _transaction(self, *, write: bool = True) -> Iterator[sqlite3.Connection]:
-        with self._explained(), closing(self._connect()) as db:
-            # IMMEDIATE takes the write lock at once, so that two writers queue instead of failing halfway.
-            db.execute("BEGIN IMMEDIATE" if write else "BEGIN")
-            try:
-                yield db
-            except BaseException:
-                if db.in_transaction:
-                    db.execute("ROLLBACK")
-                raise
-            db.execute("COMMIT")
-
-    @contextmanager
-    def _explained(self) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.DatabaseError, OSError) as error:
-            raise CannotRunError(f"cannot use the run store {self.path}: {_in_words(error)}") from error
+_WORKLOAD = "json_extract(spec, '$.workload')"
+_ONE_RECORD = "FROM records WHERE run_id = ? AND arm = ? AND repeat = ?"
+_COLUMNS = ", ".join(Run.__dataclass_fields__)
+_BRIEF = _COLUMNS.replace("result,", "NULL AS result,")
+_SETTABLE = (
+    "state", "spec", "result", "error", "pid", "pid_started", "cancel_requested", "lanes", "owner_pid",
+    "owner_started", "code", "version", "environment",
+)  # fmt: skip
 
 
-def _in_words(error: Exception) -> str:
-    text = str(error)
-    if "disk is full" in text or getattr(error, "errno", None) == 28:
-        return "the disk is full; runs stored before are intact"
-    if "readonly" in text:
-        return "it is not writable"
-    if "locked" in text:
-        return f"another process has held it for over {BUSY_TIMEOUT_S:.0f} s"
-    return text
+def _filter(kind: str | None, state: str | None, workload: str | None, text: str | None) -> tuple[str, list[Any]]:
+    """The WHERE clause of a list of runs and its values."""
+    parts = {"kind = ?": kind, "state = ?": state, f"{_WORKLOAD} = ?": workload}
+    clauses, values = [], []
+    for clause, value in parts.items():
+        if value is not None:
+            clauses.append(clause)
+            values.append(value)
+    if text:
+        # instr over lower case instead of LIKE: what the reader types has no wildcards.
+        clauses.append("instr(lower(id || ' ' || kind || ' ' || spec || ' ' || coalesce(error, '')), lower(?)) > 0")
+        values.append(text)
+    return ("WHERE " + " AND ".join(clauses) if clauses else ""), values
+
+
+def _next_ticket(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT coalesce(max(ticket), 0) + 1 FROM runs").fetchone()[0])
+
+
+def _insert(db: sqlite3.Connection, row: Mapping[str, Any]) -> None:
+    marks = ", ".join("?" * len(row))
+    db.execute(f"INSERT INTO runs ({', '.join(row)}) VALUES ({marks})", tuple(row.values()))
+
+
+def _insert_record(db: sqlite3.Connection, run_id: str, arm: int, repeat: int, body: bytes, files: list[Any]) -> None:
+    db.execute(
+        "INSERT OR REPLACE INTO records (run_id, arm, repeat, body, files) VALUES (?, ?, ?, ?, ?)",
+        (run_id, arm, repeat, body, _dump(files) if files else None),
+    )
+
+
+def _where(run_id: str, arm: int, repeat: int) -> str:
+    return f"record of run {run_id}, arm {arm}, repeat {repeat}"
 
 
 def _column(name: str, value: Any) -> Any:
     """The value of one Run field as its column holds it."""
+    if name not in _SETTABLE:
+        raise InputError("field", name, ", ".join(_SETTABLE))
     if name == "state" and value not in STATES:
         raise InputError("state", value, ", ".join(STATES))
-    if name in ("spec", "result"):
+    if name in ("spec", "result", "lanes"):
         return None if value is None else _dump(value)
-    if name == "cancel_requested":
-        return int(value)
-    if name in ("state", "error", "pid", "pid_started"):
-        return value
-    raise InputError("field", name, "state, spec, result, error, pid, pid_started, cancel_requested")
+    if name == "environment":
+        return None if value is None else _dump_sorted(value)
+    return int(value) if name == "cancel_requested" else value
 
 
 def _run(row: sqlite3.Row) -> Run:
     values = dict(row)
-    values["spec"] = json.loads(values["spec"])
-    values["result"] = None if values["result"] is None else json.loads(values["result"])
+    for name in ("spec", "result", "lanes", "environment"):
+        values[name] = None if values[name] is None else json.loads(values[name])
     values["cancel_requested"] = bool(values["cancel_requested"])
     return Run(**values)
+
+
+def _pack(value: Any) -> bytes:
+    return zlib.compress(_dump(value).encode(), 6)
 
 
 def _dump(value: Any) -> str:
     """Compact JSON; NaN and infinity are refused (ValueError), because other readers of JSON reject them."""
     return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False)
+
+
+def _dump_sorted(value: Any) -> str:
+    """JSON that is the same text for equal objects, so that a column can be compared."""
+    return json.dumps(value, allow_nan=False, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
 
 def _now() -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import psutil
 import pytest
 
-from experiments import jobs
+from experiments import jobs, processes
 from experiments.store import Run, Store
 from experiments.worker import live_path, log_path
 from ledger.errors import CannotRunError, InputError
@@ -165,7 +165,7 @@ def test_a_pid_that_was_used_again_is_not_the_worker(store: Store) -> None:
 def test_a_run_that_never_got_a_process_fails_after_a_minute(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     run_id = store.create_run("bench", {})
     assert jobs.status(run_id, store).state == "queued"
-    monkeypatch.setattr(jobs, "START_GRACE_S", -1.0)
+    monkeypatch.setattr(processes, "START_GRACE_S", -1.0)
     assert jobs.status(run_id, store).state == "failed"
 
 
@@ -217,4 +217,4 @@ def test_deleting_a_run_takes_its_files_and_refuses_a_running_one(store: Store) 
 
 def test_the_age_of_a_run_is_counted_in_utc() -> None:
     made = (datetime.now(UTC) - timedelta(seconds=90)).isoformat(timespec="milliseconds")
-    assert 89 < jobs._age_s(Run("x", "bench", "queued", made, made, {})) < 95
+    assert 89 < processes.age_s(Run("x", "bench", "queued", made, made, {})) < 95

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from experiments.compare import ComparisonCancelled
+from experiments.lanes import lock_path, open_lock, try_lock
 from experiments.loadgen import Cancelled
 from experiments.store import Store
-from experiments.worker import CancelCheck, LiveFile, live_path, main, one_at_a_time, open_lock, try_lock, work
+from experiments.store.identity import code_hash, code_version, environment
+from experiments.worker import OWNER_GONE, CancelCheck, LiveFile, live_path, main, work
 from ledger.errors import CannotRunError, InputError
 
 
@@ -97,20 +102,47 @@ def test_main_gives_one_line_for_an_unknown_run(store: Store, capsys: pytest.Cap
 
 
 def test_a_run_cancelled_while_it_waits_never_begins(store: Store) -> None:
-    run_id = store.create_run("bench", {})
+    run_id = store.create_run("bench", {"settings": {"device": "cpu"}})
     store.update_run(run_id, cancel_requested=True)
-    with open_lock(store.path.parent / "engine.lock") as file:
+    with open_lock(lock_path(store, "cpu")) as file:
         assert try_lock(file)
         assert work(run_id, store, raising(AssertionError())) == 0
     assert store.get_run(run_id).state == "cancelled"
 
 
-def test_the_lock_is_free_again_after_its_holder(tmp_path: Path) -> None:
-    path = tmp_path / "engine.lock"
-    with one_at_a_time(path, lambda: True), open_lock(path) as other:
-        assert not try_lock(other)
-    with one_at_a_time(path, lambda: True):
-        pass
+def test_a_run_ends_with_the_command_line_that_follows_it(store: Store) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    started = psutil.Process(child.pid).create_time()
+    child.wait()
+    run_id = store.create_run("bench", {}, owner_pid=child.pid, owner_started=started)
+
+    def execute(run: Any, _: Store, on_live: Any, should_cancel: Any) -> dict[str, Any]:
+        assert should_cancel()
+        raise Cancelled
+
+    assert work(run_id, store, execute) == 0
+    assert (store.get_run(run_id).state, store.get_run(run_id).error) == ("cancelled", OWNER_GONE)
+
+
+def test_a_run_goes_on_while_its_command_line_lives(store: Store) -> None:
+    mine = psutil.Process()
+    run_id = store.create_run("bench", {}, owner_pid=mine.pid, owner_started=mine.create_time())
+    assert not CancelCheck(store, run_id)()
+
+
+def test_a_run_knows_what_it_was_computed_with(store: Store) -> None:
+    run_id = store.create_run("bench", {"settings": {}})
+    assert work(run_id, store, lambda *_: {"x": 1}) == 0
+    run = store.get_run(run_id)
+    assert run.code == code_hash() and run.version == code_version() and run.environment == environment(run.spec)
+    assert [one.id for one in store.find("bench", run.spec_hash, run.code, run.environment)] == [run_id]
+
+
+def test_a_run_that_goes_on_with_other_code_has_both(store: Store) -> None:
+    run_id = store.create_run("bench", {}, code="0123")
+    assert work(run_id, store, lambda *_: {}) == 0
+    assert store.get_run(run_id).code == f"0123+{code_hash()}"
+    assert store.find("bench", code=code_hash()) == store.find("bench", code="0123") == []
 
 
 def test_the_store_is_asked_for_a_cancel_at_most_four_times_a_second(store: Store) -> None:
