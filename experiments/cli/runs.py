@@ -84,17 +84,51 @@ def show(run_id: RunId, as_json: Json = False) -> None:
 @app.command("export")
 def export(
     run_id: RunId,
-    html: Annotated[Path, typer.Option("--html", metavar="FILE", help="Where to write the self-contained HTML.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.trilemma.zip", help="The run with all its records.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="The report as self-contained HTML.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
-    """Write a comparison as one self-contained HTML file."""
-    from experiments.cli.measure import write_report
+    """Write a run as one file that another Trilemma can import, or its report."""
+    from experiments.cli.measure import check_writable, write_report
+    from experiments.run_file import export_run
+    from experiments.store import Store
 
-    write_report(run_id, html)
+    if out is None and html is None:
+        raise InputError("--out", "", "FILE.trilemma.zip to write the run to (or --html FILE for its report)")
+    written: dict[str, Any] = {"run_id": run_id}
+    if html is not None:
+        write_report(run_id, html)
+        written["html"] = str(html)
+    if out is not None:
+        check_writable(out)
+        manifest = export_run(run_id, Store(), out)
+        written |= {"file": str(out), "records": len(manifest["records"]), "withheld": manifest["withheld"]}
+        for path in manifest["withheld"]:
+            note(f"withheld: {path}")
     if as_json:
-        print_json({"run_id": run_id, "html": str(html)})
+        print_json(written)
     else:
-        note(f"written: {html}")
+        note(f"written: {', '.join(str(path) for path in (html, out) if path is not None)}")
+
+
+@app.command("import")
+def import_(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file that `runs export` wrote.")],
+    as_json: Json = False,
+) -> None:
+    """Take in a run that another Trilemma exported, after checking all of it."""
+    from experiments.run_file import import_run
+    from experiments.store import Store
+
+    run = import_run(file, Store())
+    if as_json:
+        print_json({"run_id": run.id, "kind": run.kind, "state": run.state})
+    else:
+        note(f"imported: run {run.id} ({run.kind}, {run.state})")
 
 
 @app.command("trace")

@@ -260,7 +260,7 @@ class Store(Database):
     def add_record(self, run_id: str, arm: int, repeat: int, record: Mapping[str, Any]) -> None:
         """Stores the raw events of one repeat of one arm, in place of an earlier record of the same two."""
         rest, lists = events.set_apart(record)
-        body = _pack(rest)
+        body = pack(rest)
         folder = self._folder(run_id)
         with self._explained():
             files = events.write(folder, arm, repeat, lists)
@@ -347,7 +347,7 @@ class Store(Database):
 
     def keep_scores(self, scores: Mapping[str, Any]) -> None:
         """Keep JSON values under their keys for any later run, all or none; of too many the oldest are let go."""
-        bodies = [(key, _pack(value)) for key, value in scores.items()]
+        bodies = [(key, pack(value)) for key, value in scores.items()]
         with self._transaction() as db:
             db.executemany("INSERT OR REPLACE INTO scores (key, body) VALUES (?, ?)", bodies)
             db.execute("DELETE FROM scores WHERE number <= (SELECT max(number) FROM scores) - ?", (MOST_SCORES,))
@@ -419,7 +419,8 @@ def _run(row: sqlite3.Row) -> Run:
     return Run(**values)
 
 
-def _pack(value: Any) -> bytes:
+def pack(value: Any) -> bytes:
+    """The JSON of a record as its row holds it."""
     return zlib.compress(_dump(value).encode(), 6)
 
 
