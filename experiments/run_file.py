@@ -55,14 +55,21 @@ def export_run(run_id: str, store: Store, to: Path | IO[bytes]) -> dict[str, Any
         "format": FORMAT, "version": VERSION, "written_by": version(), "run_id": run.id, "kind": run.kind,
         "files": {}, "records": [], "withheld": [f"run.{path}" for path in withheld],
     }  # fmt: skip
+    # A file is written beside its place, so that one that can't be finished leaves what was there.
+    beside = to.with_name(f".{to.name}.part") if isinstance(to, Path) else to
     try:
-        with zipfile.ZipFile(to, "w", zipfile.ZIP_DEFLATED) as archive:
+        with zipfile.ZipFile(beside, "w", zipfile.ZIP_DEFLATED) as archive:
             _add(archive, manifest, RUN, _json(told))
             for arm, repeat in store.record_keys(run_id):
                 _add_record(archive, manifest, store, run_id, arm, repeat)
             archive.writestr(MANIFEST, _json(manifest))
+        if isinstance(to, Path) and isinstance(beside, Path):
+            beside.replace(to)
     except OSError as error:
         raise CannotRunError(f"{to} can't be written: {error.strerror or error}") from None
+    finally:
+        if isinstance(beside, Path):
+            beside.unlink(missing_ok=True)
     return manifest
 
 

@@ -15,7 +15,7 @@ from records import contiguous_record
 
 from experiments.run_file import export_run, import_run
 from experiments.spec import BenchSpec, CompareSpec
-from experiments.store import Run, Store
+from experiments.store import DamagedRecord, Run, Store
 from experiments.store.columns import to_parquet
 from experiments.withheld import WITHHELD, without_secrets
 from ledger.errors import CannotRunError, InputError
@@ -115,6 +115,15 @@ def test_a_place_that_cannot_be_written_is_one_line(run_id: str, store: Store, t
     with pytest.raises(CannotRunError) as error:
         export_run(run_id, store, tmp_path / "nowhere" / "x.zip")
     assert "\n" not in str(error.value)
+
+
+def test_a_damaged_record_leaves_the_file_that_was_there(run_id: str, store: Store, tmp_path: Path) -> None:
+    path = tmp_path / "a.trilemma.zip"
+    path.write_bytes(b"before")
+    next((store.path.parent / "events").rglob("*.parquet")).unlink()
+    with pytest.raises(DamagedRecord):
+        export_run(run_id, store, path)
+    assert path.read_bytes() == b"before" and [item.name for item in tmp_path.glob("*.part")] == []
 
 
 SECRETS = {
