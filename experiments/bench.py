@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments import loadgen
 from experiments.live import LiveReport
-from experiments.metrics import compute_metrics
-from experiments.rig import Rig, busy_warning, draw_workload, machine, warm_up
+from experiments.rig import Rig, busy_warning, machine
 from experiments.spec import BenchSpec
 from experiments.store import Store
+from experiments.targets import measure, target_for
 
 
 def run_bench(
@@ -28,22 +27,25 @@ def run_bench(
     does.
     """
     checked = spec if isinstance(spec, BenchSpec) else BenchSpec.from_dict(spec)
-    config, rig = checked.config(), rig or Rig()
+    target = target_for(checked, rig or Rig())
     live = LiveReport(on_live, arms=1, repeats=1)
     around = machine()
     live.phase("loading")
-    workload = draw_workload(checked, rig.tokenizer(config))
+    workload = target.draw(checked)
     live.phase("warmup")
-    warmed = warm_up(rig, config, workload, should_cancel)
-    engine = rig.engine(config)
-    live.begin_run(0, 1)
-    record = loadgen.run(
-        engine, workload, on_progress=lambda progress: live.tick(engine, progress), should_cancel=should_cancel
+    warmed = target.warm_up(workload, should_cancel)
+    measured = measure(
+        checked,
+        target,
+        workload,
+        around=around,
+        on_begin=lambda: live.begin_run(0, 1),
+        on_progress=lambda progress: live.tick(target, progress),
+        should_cancel=should_cancel,
     )
-    record["environment"] = {**record["environment"], **around}
+    metrics = measured.metrics
     if store is not None:
-        store.add_record(run_id, 0, 1, record)
-    metrics = compute_metrics(record, price_per_device_hour=checked.price_per_device_hour, slo=checked.slo)
+        store.add_record(run_id, 0, 1, measured.record)
     live.end_run(metrics["output_tokens_per_s"])
     live.phase("done")
     warnings = [busy_warning(around), metrics["offered_load"]["warning"]]

@@ -17,18 +17,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core_engine.variables import variable
-from experiments import loadgen
 from experiments.foresight import foreseen, never_drafted
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
-from experiments.metrics import compute_metrics
-from experiments.quality.agreement import MOST_REQUESTS, Agreement, mean_logprobs, same_token_ids, unknown
-from experiments.rig import Rig, WarmUp, busy_warning, draw_workload, machine, warm_up
+from experiments.quality.agreement import unknown
+from experiments.rig import Rig, WarmUp, busy_warning, machine
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import ALPHA, AUTO_ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, decided, judge
 from experiments.store import Store
 from experiments.summary import over_repeats, performance_curves
-from experiments.workloads import Workload, whole_prompt
+from experiments.targets import measure, target_for
+from experiments.workloads import Workload
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
@@ -72,8 +71,7 @@ class _Comparison:
         self.store = store
         self.run_id = run_id
         self.should_cancel = should_cancel
-        self.rig = rig
-        self.configs = spec.configs()
+        self.targets = tuple(target_for(arm, rig) for arm in spec.arms())
         self.live = LiveReport(on_live, arms=2, repeats=spec.looks()[0], extra_units=1)
         self.machine = machine()
         self.workloads: list[Workload] = []
@@ -94,12 +92,12 @@ class _Comparison:
 
     def _prepare(self) -> None:
         self.live.phase("loading")
-        for config in self.configs:
+        for target in self.targets:
             self._check_cancel()
-            self.workloads.append(draw_workload(self.spec, self.rig.tokenizer(config)))
-        for arm, config in enumerate(self.configs):
+            self.workloads.append(target.draw(self.spec))
+        for arm, target in enumerate(self.targets):
             self.live.phase("warmup", arm=arm)
-            self.warm_ups.append(warm_up(self.rig, config, self.workloads[arm], self.should_cancel))
+            self.warm_ups.append(target.warm_up(self.workloads[arm], self.should_cancel))
 
     def _check_cancel(self) -> None:
         if self.should_cancel():
@@ -128,52 +126,38 @@ class _Comparison:
             self._run(arm, repeat)
 
     def _run(self, arm: int, repeat: int) -> None:
-        engine = self.rig.engine(self.configs[arm])
-        self.live.begin_run(arm, repeat)
-        record = loadgen.run(
-            engine,
+        target = self.targets[arm]
+        measured = measure(
+            self.spec,
+            target,
             self.workloads[arm],
-            on_progress=lambda progress: self.live.tick(engine, progress),
+            around=self.machine,
+            on_begin=lambda: self.live.begin_run(arm, repeat),
+            on_progress=lambda progress: self.live.tick(target, progress),
             should_cancel=self.should_cancel,
         )
-        record["environment"] = {**record["environment"], **self.machine}
         if self.store is not None:
-            self.store.add_record(self.run_id, arm, repeat, record)
-        metrics = compute_metrics(record, price_per_device_hour=self.spec.price_per_device_hour, slo=self.spec.slo)
-        self.first_records.setdefault(arm, record)
-        self.metrics[arm].append(metrics)
-        self.live.end_run(metrics["output_tokens_per_s"])
-
-    # -- quality -------------------------------------------------------------------------------------------------
+            self.store.add_record(self.run_id, arm, repeat, measured.record)
+        self.first_records.setdefault(arm, measured.record)
+        self.metrics[arm].append(measured.metrics)
+        self.live.end_run(measured.metrics["output_tokens_per_s"])
 
     def _measure_quality(self) -> None:
-        if self.workloads[BASELINE].requests != self.workloads[CANDIDATE].requests:
-            self.quality = unknown("the arms' tokenizers differ, so their token ids can't be compared")
-            self.live.unit_done()
-            return
-        baseline, candidate = self.first_records[BASELINE], self.first_records[CANDIDATE]
-        texts = self._texts(baseline)
-        logprobs = (self._score(BASELINE, texts), self._score(CANDIDATE, texts))
-        self.quality = Agreement(same_token_ids(baseline, candidate), logprobs)
+        baseline, candidate = self.targets
+        self.quality = baseline.agreement(
+            candidate,
+            (self.workloads[BASELINE], self.workloads[CANDIDATE]),
+            (self.first_records[BASELINE], self.first_records[CANDIDATE]),
+            self._on_quality,
+        )
         self.live.unit_done()
 
-    def _texts(self, record: dict[str, Any]) -> list[tuple[tuple[int, ...], list[int]]]:
-        """Prompt and output ids of the baseline's first 16 answers, in the order of arrival."""
-        outputs = {request["id"]: request["output_token_ids"] for request in record["requests"]}
-        workload = self.workloads[BASELINE]
-        answers = {loadgen.number_of(name): ids for name, ids in outputs.items() if ids}
-        answered = [number for number in range(len(workload.requests)) if number in answers][:MOST_REQUESTS]
-        return [(whole_prompt(workload, number, answers), answers[number]) for number in answered]
-
-    def _score(self, arm: int, texts: list[tuple[tuple[int, ...], list[int]]]) -> list[float | None]:
-        self.live.phase("quality", arm=arm)
-        engine = self.rig.engine(self.configs[arm])
-
-        def on_each(done: int) -> None:
-            self.live.unit_part((arm + done / len(texts)) / 2)
-            self._check_cancel()
-
-        return mean_logprobs(engine, texts, on_each)
+    def _on_quality(self, arm: int, fraction: float) -> None:
+        if fraction == 0:
+            self.live.phase("quality", arm=arm)
+            return
+        self.live.unit_part((arm + fraction) / 2)
+        self._check_cancel()
 
     # -- result --------------------------------------------------------------------------------------------------
 
@@ -217,7 +201,7 @@ class _Comparison:
             "run_id": self.run_id,
             "cancelled": cancelled,
             "workload": self.workloads[BASELINE].describe(),
-            "held_equal": {k: v for k, v in self.configs[0].settings().items() if k != spec.variable},
+            "held_equal": {k: v for k, v in spec.configs()[0].settings().items() if k != spec.variable},
             "held_because": spec.held_because(),
             "price_per_device_hour": spec.price_per_device_hour,
             "price_provenance": "assumed",

@@ -93,10 +93,10 @@ class LiveReport:
         self._unit_fraction = 0.0
         self._tell()
 
-    def tick(self, engine: Any, progress: Progress) -> None:
-        """Called after every step; cheap unless a report is due."""
+    def tick(self, target: Any, progress: Progress) -> None:
+        """Called after every step of a run of `target` (anything with `snapshot()`); cheap unless a report is due."""
         if self._due():
-            self._snapshot = engine.snapshot()
+            self._snapshot = target.snapshot()
             self._series.add(progress.elapsed_ns / 1e9, self._snapshot)
             self._unit_fraction = progress.output_tokens / max(1, progress.expected_output_tokens)
             self._tell()

@@ -109,9 +109,15 @@ class CompareSpec(BenchSpec):
 
     def configs(self) -> tuple[EngineConfig, EngineConfig]:
         """The engine's configuration of the baseline and of the candidate."""
+        first, second = (arm.config() for arm in self.arms())
+        return first, second
+
+    def arms(self) -> tuple[BenchSpec, BenchSpec]:
+        """The baseline and the candidate, each as a spec of its own with every value that either of them needs."""
+        common = {item.name: getattr(self, item.name) for item in fields(BenchSpec)}
         needed = needed_values(self.chosen())
         settings = ({**needed, **self.settings, self.variable: value} for value in self.values)
-        first, second = (EngineConfig.from_settings(arm) for arm in settings)
+        first, second = (BenchSpec(**{**common, "settings": arm}) for arm in settings)
         return first, second
 
     def chosen(self) -> list[tuple[str, Value]]:

@@ -92,7 +92,7 @@ def _print(report: dict[str, Any]) -> None:
         "a token": report["kv_bytes_per_token"],
         "a token, all attention layers in full": report["kv_bytes_per_token_all_layers"],
         f"a sequence of {report['seq_len']:,}": report["kv_bytes_per_sequence"],
-        f"{report['concurrency']:,} sequences": report["kv_bytes_total"],
+        f"{report['concurrency']:,} sequence{'s' * (report['concurrency'] > 1)}": report["kv_bytes_total"],
         "recurrent state a sequence": report["state_bytes_per_sequence"],
     }
     for label, size in rows.items():

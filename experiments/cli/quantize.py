@@ -9,10 +9,10 @@ import typer
 
 from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import note, print_json
+from ledger.errors import InputError
 
-Weights = Annotated[
-    str, typer.Option("--weights", metavar="FORMAT", help="w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq.")
-]
+FORMATS = "w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq"
+Weights = Annotated[str, typer.Option("--weights", metavar="FORMAT", help=f"{FORMATS}.")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="A new directory for the checkpoint.")]
 Calibration = Annotated[
     str | None,
@@ -33,6 +33,8 @@ def quantize(
     from core_engine.config import EngineConfig
     from core_engine.model.quantized_checkpoint import quantize_model
 
+    if weights not in FORMATS.replace(" or ", ", ").split(", "):
+        raise InputError("--weights", weights, FORMATS)
     config = EngineConfig.from_settings({**settings(sets), "weights": weights})
     result = quantize_model(config, Path(out), None if calibration is None else Path(calibration), note)
     if as_json:

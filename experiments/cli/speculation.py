@@ -12,6 +12,10 @@ from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
 from ledger.errors import InputError
 
 NONE = "none"
+LEGEND = (
+    "alpha: accepted of the positions tested; v: a pass over k + 1 rows by one over 1 row; c: a drafted token by the"
+    " same; model: the speed-up that alpha, v and c predict"
+)
 Forms = Annotated[str | None, typer.Option("--forms", metavar="A,B", help="Forms of draft; all by default, or none.")]
 Tasks = Annotated[
     str | None, typer.Option("--tasks", metavar="A,B", help="Kinds of task: chat, code, copy, open; or none.")
@@ -100,6 +104,7 @@ def print_speculation(result: Mapping[str, Any]) -> None:
         _print_part(out, "constructed drafts (right as often as we want)", result["constructed"])
     for batch in result["batches"]:
         _print_part(out, f"{_counted(batch['batch'], 'sequence')} at once", batch)
+    out.print(LEGEND, highlight=False)
     for one in result["unavailable"]:
         out.print(f"{one['form']}: {one['reason']}")
     out.print(

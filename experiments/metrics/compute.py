@@ -81,6 +81,7 @@ def compute_metrics(
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),
+        "target": record.get("target"),
         "config": record["config"],
         "environment": record["environment"],
         "provenance": record["provenance"],

@@ -89,7 +89,7 @@ def test_what_the_variable_derives_is_listed_when_it_differs(clock: VirtualClock
 def test_a_comparison_without_quality_gives_the_reason_and_the_table_says_so(
     clock: VirtualClock, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("experiments.compare.mean_logprobs", lambda engine, texts, on_each: [None] * len(texts))
+    monkeypatch.setattr("experiments.targets.engine.mean_logprobs", lambda engine, texts, on_each: [None] * len(texts))
     result = compare(clock, variable="dtype", values=["fp32", "bf16"], repeats=2, num_requests=2)
     assert result["quality"]["measured"] is False
     assert quality_missing(result) == result["quality"]["reason"] == "no answer of the baseline could be scored"

@@ -1,0 +1,81 @@
+"""The engine in this process as a target: a fresh engine for every run, its text scored by its own paged path."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core_engine.config import EngineConfig
+from experiments import loadgen
+from experiments.quality.agreement import MOST_REQUESTS, Agreement, mean_logprobs, same_token_ids, unknown
+from experiments.rig import Rig, WarmUp, draw_workload, warm_up
+from experiments.spec import BenchSpec
+from experiments.targets.target import OnPart, OnProgress, ShouldCancel, Target
+from experiments.workloads import Workload, whole_prompt
+
+BASELINE, CANDIDATE = 0, 1
+Texts = list[tuple[tuple[int, ...], list[int]]]
+
+
+class EngineTarget:
+    """Engines of one configuration, made by `rig`, which loads a model once for all targets that share it."""
+
+    def __init__(self, config: EngineConfig, rig: Rig) -> None:
+        self.config = config
+        self._rig = rig
+        self._engine: Any = None
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "engine"}
+
+    def draw(self, spec: BenchSpec) -> Workload:
+        return draw_workload(spec, self._rig.tokenizer(self.config))
+
+    def warm_up(self, workload: Workload, should_cancel: ShouldCancel | None = None) -> WarmUp:
+        return warm_up(self._rig, self.config, workload, should_cancel)
+
+    def reset(self) -> str:
+        self._engine = None  # the former pool is let go before there is a new one
+        self._engine = self._rig.engine(self.config)
+        return "a fresh engine with an empty pool"
+
+    def run(
+        self, workload: Workload, *, on_progress: OnProgress | None = None, should_cancel: ShouldCancel | None = None
+    ) -> dict[str, Any]:
+        if self._engine is None:
+            self.reset()
+        try:
+            return loadgen.run(self._engine, workload, on_progress=on_progress, should_cancel=should_cancel)
+        finally:
+            self._engine = None
+
+    def snapshot(self) -> dict[str, Any]:
+        found: dict[str, Any] = self._engine.snapshot()
+        return found
+
+    def agreement(
+        self,
+        candidate: Target,
+        workloads: tuple[Workload, Workload],
+        records: tuple[dict[str, Any], dict[str, Any]],
+        on_part: OnPart = lambda arm, fraction: None,
+    ) -> Agreement:
+        """The same token ids, and the log-probability of this arm's text under both."""
+        if not isinstance(candidate, EngineTarget):
+            return unknown("text of an engine is scored by engines alone")
+        if workloads[BASELINE].requests != workloads[CANDIDATE].requests:
+            return unknown("the arms' tokenizers differ, so their token ids can't be compared")
+        texts = _texts(workloads[BASELINE], records[BASELINE])
+        first, second = (arm._score(number, texts, on_part) for number, arm in enumerate((self, candidate)))
+        return Agreement(same_token_ids(*records), (first, second))
+
+    def _score(self, arm: int, texts: Texts, on_part: OnPart) -> list[float | None]:
+        on_part(arm, 0.0)
+        return mean_logprobs(self._rig.engine(self.config), texts, lambda done: on_part(arm, done / len(texts)))
+
+
+def _texts(workload: Workload, record: dict[str, Any]) -> Texts:
+    """Prompt and output ids of the first 16 answers, in the order of arrival."""
+    outputs = {request["id"]: request["output_token_ids"] for request in record["requests"]}
+    answers = {loadgen.number_of(name): ids for name, ids in outputs.items() if ids}
+    answered = [number for number in range(len(workload.requests)) if number in answers][:MOST_REQUESTS]
+    return [(whole_prompt(workload, number, answers), answers[number]) for number in answered]
