@@ -122,6 +122,14 @@ class BlockPool:
         """Cache this held block, instead of freeing it, once nobody holds it."""
         self._kept.add(block)
 
+    def unkeep(self) -> list[int]:
+        """Keep no content: cached blocks become free, held ones will be. Returns all whose content was to be kept."""
+        kept = self.kept
+        self._free.update(self._cached)
+        self._cached.clear()
+        self._kept.clear()
+        return kept
+
     def drop(self, blocks: Iterable[int]) -> None:
         """Give up one hold on each block; ValueError on one that nobody holds (a double free).
 

@@ -23,6 +23,7 @@ class EngineConfig:
     max_num_batched_tokens: int = 256
     chunked_prefill: str = "on"
     max_queue: int = 4096
+    rate_limit_rps: float = 0.0
     kv_layout: str = "paged"
     block_size: int = 16
     kv_memory_mib: int = 256

@@ -119,6 +119,10 @@ class Engine(SteppingEngine):
             self.sessions.forget([request])
         return list(request.scores)
 
+    def reset_prefix_cache(self) -> int:
+        """Let the next requests find no prefix; what runs goes on. Returns the blocks that could have been found."""
+        return self.scheduler.layout.forget_prefixes()
+
     # -- what is known about the run -----------------------------------------------------------------------------
 
     @cached_property

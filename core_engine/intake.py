@@ -51,6 +51,27 @@ def refuse_prompt(
         )
 
 
+class RateLimit:
+    """A bucket of permissions, `per_s` new ones a second, at most a second's worth and at least one; 0 is no limit."""
+
+    def __init__(self, per_s: float) -> None:
+        self._per_s = per_s
+        self._most = max(1.0, per_s)
+        self._left = self._most
+        self._at_ns: int | None = None
+
+    def take(self, now_ns: int) -> None:
+        """Use one permission; InputError when there is none."""
+        if not self._per_s:
+            return
+        if self._at_ns is not None:
+            self._left = min(self._most, self._left + (now_ns - self._at_ns) / 1e9 * self._per_s)
+        self._at_ns = now_ns
+        if self._left < 1:
+            raise InputError("rate_limit_rps", "one request more", f"at most {self._per_s:g} a second")
+        self._left -= 1
+
+
 def refuse_full_queue(waiting: int, new: int, max_queue: int) -> None:
     """InputError when `new` more requests would make more than `max_queue` wait."""
     if waiting + new > max_queue:

@@ -58,6 +58,10 @@ class KVLayout(Protocol):
         """Blocks an admitted request still needs for the tokens it already has."""
         ...
 
+    def forget_prefixes(self) -> int:
+        """Empty the prefix cache, of running requests too, which keep their blocks: how many blocks it had."""
+        ...
+
     def largest_free(self) -> int:
         """Free blocks that one more request could be given at most."""
         ...
@@ -112,6 +116,14 @@ class _Layout:
         """The journal since the last call."""
         events, self._journal = self._journal, []
         return events
+
+    def forget_prefixes(self) -> int:
+        """See KVLayout; without a prefix cache there is none to empty."""
+        blocks = self.pool.unkeep()
+        if self.prefix is not None and blocks:
+            self.prefix.forget(blocks)
+            self._note("evict", "", blocks)
+        return len(blocks)
 
     def _note(self, what: str, request_id: str, blocks: Iterable[int]) -> None:
         if found := tuple(blocks):

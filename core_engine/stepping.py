@@ -17,7 +17,7 @@ from core_engine.environment import describe
 from core_engine.executor.base import CaptureCost, Executor
 from core_engine.executor.torch_executor import make_torch_executor
 from core_engine.flights import Flight, Flights
-from core_engine.intake import refuse_full_queue, refuse_prompt, whole_ids
+from core_engine.intake import RateLimit, refuse_full_queue, refuse_prompt, whole_ids
 from core_engine.kv.format import KVFormat
 from core_engine.kv_layout import kv_layout
 from core_engine.memory_readings import restart_peak
@@ -67,6 +67,7 @@ class SteppingEngine:
             open_blocks=form.is_quantized,
         )
         self.trace = Trace()
+        self._rate_limit = RateLimit(config.rate_limit_rps)
         proposer = make_proposer(config, loaded) if proposer is None else proposer
         self.speculation = Speculation(
             proposer, config.num_draft_tokens, self.clock, adaptive=config.draft_control == "adaptive"
@@ -99,7 +100,8 @@ class SteppingEngine:
     ) -> str:
         """Queue a prompt (text or token ids) and return its id; with params.n > 1 the id stands for all n samples.
 
-        arrival_ns is the time the schedule says, now by default. InputError when it can never fit or the queue is full.
+        arrival_ns is the time the schedule says, now by default. InputError when it can never fit, the queue is full
+        or the rate limit is reached.
         """
         return self.enqueue(prompt, params or SamplingParams(), request_id, arrival_ns, score_start=None)
 
@@ -125,6 +127,8 @@ class SteppingEngine:
         )
         params.check_vocabulary(self.loaded.spec.vocab_size)
         refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
+        if score_start is None:
+            self._rate_limit.take(start_ns)
         arrival_ns = start_ns if arrival_ns is None else arrival_ns
         group, requests = self.sessions.open(ids, params, request_id, arrival_ns, start_ns, score_start)
         for request in requests:

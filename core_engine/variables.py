@@ -99,6 +99,17 @@ def _entries() -> tuple[Variable, ...]:
             help="Most requests that may wait; one more is refused.",
         ),
         Variable(
+            "rate_limit_rps",
+            "float",
+            0.0,
+            group="scheduling",
+            minimum=0,
+            maximum=1_000_000,
+            unit="requests/s",
+            moves=("ttft_s",),
+            help="Most requests taken in a second, after a burst of as many; one more is refused. 0 is no limit.",
+        ),
+        Variable(
             "kv_layout",
             "choice",
             "paged",

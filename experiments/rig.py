@@ -64,10 +64,10 @@ class Rig:
     def _weights_bytes(self) -> int:
         return sum(loaded.weights.num_bytes() for loaded in self._loaded.values())
 
-    def engine(self, config: EngineConfig, proposer: Any = None) -> Any:
+    def engine(self, config: EngineConfig, proposer: Any = None, clock: Any = None) -> Any:
         """A new engine with an empty pool. The former one must be let go first, or both pools are in memory.
 
-        proposer: of drafts, instead of the one that the configuration names.
+        proposer: of drafts, instead of the one that the configuration names; clock: instead of one of its own.
         """
         import torch
 
@@ -77,7 +77,7 @@ class Rig:
         loaded = self.loaded(config)
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
-        engine = Engine(config, loaded, proposer=proposer)
+        engine = Engine(config, loaded, proposer=proposer, clock=clock)
         engine.beside_bytes = self._weights_bytes() - loaded.weights.num_bytes()
         return engine
 
@@ -119,7 +119,7 @@ def warm_up(
         ),
     )
     least, most = WARM_UP_RUNS
-    engine = rig.engine(config)
+    engine = rig.engine(replace(config, rate_limit_rps=0.0))  # a limit would refuse the piece, which comes at once
     durations: list[float] = []
     while len(durations) < most:
         start_ns = engine.clock.now_ns()

@@ -23,6 +23,7 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "max_num_batched_tokens": (256, 64),
     "chunked_prefill": ("off", "on"),
     "max_queue": (4096, 4),
+    "rate_limit_rps": (0.0, 2.0),
     "kv_layout": ("contiguous", "paged"),
     "block_size": (16, 64),
     "kv_memory_mib": (256, 64),

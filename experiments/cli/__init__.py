@@ -26,6 +26,7 @@ from experiments.cli import (
     profile,
     quantize,
     runs,
+    serve,
     speculation,
     train_draft,
     ui,
@@ -60,6 +61,7 @@ def _root(
 
 
 app.command("ui")(ui.ui)
+app.command("serve")(serve.serve)
 app.command("doctor")(doctor.doctor)
 app.command("generate")(generate.generate)
 app.command("bench")(measure.bench)
