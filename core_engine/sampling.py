@@ -1,4 +1,4 @@
-"""Choosing the next token from logits, and the one counter-based random stream behind it.
+"""Choosing the next token from logits.
 
 Order in which `process_logits` acts on one row (bans and the first three can change a greedy choice, the rest can't):
 
@@ -19,11 +19,9 @@ left when the tail has gone before. This engine follows vLLM, which it is compar
 formulas: repetition penalty Keskar et al. 2019, section 4.1 (division for positive logits, multiplication for
 negative); frequency and presence as in OpenAI's API, logit - frequency * count - presence * (count > 0).
 
-A random number is a pure function of (request seed, sample index, position, purpose): never one number for two
-purposes, and never dependent on who shares the batch, on chunking or on preemption. What is here
-is float64 over the whole vocabulary, about 2 ms a row at 49,152 ids, and the definition. The executor asks
-kernels/cpu/sampling.py first, or core_engine/shortlist.py where there are no compiled kernels: both give the same token
-or say that they can't tell.
+Random numbers are those of core_engine/random_stream.py. What is here is float64 over the whole vocabulary, about 2 ms a
+row at 49,152 ids, and the definition. The executor asks kernels/cpu/sampling.py first, or core_engine/shortlist.py where
+there are no compiled kernels: both give the same token or say that they can't tell.
 """
 
 from __future__ import annotations
@@ -35,17 +33,10 @@ import torch
 from numpy.typing import NDArray
 
 from core_engine.plan import RowSampling
-
-PURPOSES = {"sample": 0, "draft": 1, "accept": 2, "residual": 3}
+from core_engine.random_stream import uniform
 
 # Sizes tried before the whole vocabulary is sorted for top_p: 0.1 and 2 ms instead of 29 ms at 49,152 ids on a CPU.
 TOP_P_SIZES = (256, 4096)
-
-
-def uniform(seed: int, position: int, *, sample_index: int = 0, purpose: str = "sample") -> float:
-    """A uniform number in [0, 1) from Philox keyed by the request and counted by position and purpose."""
-    generator = np.random.Philox(key=[seed, sample_index], counter=[0, position, PURPOSES[purpose], 0])
-    return float(np.random.Generator(generator).random())
 
 
 def adjust_logits(logits: torch.Tensor, sampling: RowSampling) -> torch.Tensor:

@@ -15,7 +15,6 @@ What NVML says of a CUDA device meanwhile is in record["telemetry"], whose shape
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -214,7 +213,7 @@ class _Drive:
             wait_s = min(wait_s, (due_ns - self._now_ns()) / NS_PER_S)
         if wait_s > 0:
             with self.timed("sleep"):
-                time.sleep(wait_s)
+                self._engine.clock.sleep(wait_s)
 
     def record(self, telemetry: Telemetry) -> dict[str, Any]:
         record = self._engine.record()

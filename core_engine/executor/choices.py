@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from core_engine.kernels.cpu.sampling import choose_rows, uniforms
 from core_engine.plan import RowSampling
-from core_engine.sampling import adjust_logits, choose_token, draw, processed_probs, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import adjust_logits, choose_token, draw, processed_probs
 from core_engine.shortlist import shortlist_token
 
 

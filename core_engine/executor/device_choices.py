@@ -13,7 +13,7 @@ from core_engine.kernels.cpu import sampling as compiled
 from core_engine.kernels.cpu.native import library
 from core_engine.kernels.triton.sampling import sample
 from core_engine.plan import Row, RowSampling
-from core_engine.sampling import uniform
+from core_engine.random_stream import uniform
 
 Uniforms = Callable[[Sequence[RowSampling], Sequence[int]], NDArray[np.float64]]
 

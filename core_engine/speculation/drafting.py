@@ -10,7 +10,8 @@ from collections.abc import Sequence
 import torch
 
 from core_engine.plan import RowSampling
-from core_engine.sampling import draw, process_logits, processed_probs, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import draw, process_logits, processed_probs
 from core_engine.speculation.proposer import Ask, Draft
 
 

@@ -17,7 +17,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from core_engine.plan import RowSampling
-from core_engine.sampling import draw, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import draw
 
 if TYPE_CHECKING:
     import torch

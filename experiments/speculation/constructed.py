@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from core_engine.sampling import uniform
+from core_engine.random_stream import uniform
 from core_engine.speculation.proposer import Ask, Draft
 
 

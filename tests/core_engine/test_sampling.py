@@ -12,7 +12,8 @@ from scipy import stats
 from transformers.generation import logits_process as reference
 
 from core_engine.plan import RowSampling
-from core_engine.sampling import choose_token, draw, process_logits, processed_probs, top_p_mask, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import choose_token, draw, process_logits, processed_probs, top_p_mask
 from core_engine.sampling_params import SamplingParams
 from ledger.errors import InputError
 

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from core_engine.executor.sampler import sample_step
 from core_engine.kernels.cpu.sampling import choose_rows, uniforms
 from core_engine.plan import Row, RowSampling
-from core_engine.sampling import choose_token, draw, processed_probs, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import choose_token, draw, processed_probs
 from core_engine.sampling_params import SamplingParams
 from core_engine.shortlist import HEAD, shortlist_token
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from core_engine import clock as clocks
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.kernels.choice import KernelChoice
@@ -29,17 +30,11 @@ SPEC = ModelSpec.from_config(
 )  # fmt: skip
 
 
-class VirtualClock:
-    """Time that only moves when told."""
+class VirtualClock(clocks.VirtualClock):
+    """Begins at 5 s, not at 0: the record's own 0 is the start of the run."""
 
     def __init__(self) -> None:
-        self.ns = 5 * NS  # not 0: the record's own 0 is the start of the run
-
-    def now_ns(self) -> int:
-        return self.ns
-
-    def sleep(self, seconds: float) -> None:
-        self.ns += max(1, round(seconds * NS))
+        super().__init__(5 * NS)
 
 
 class ByteTokenizer:

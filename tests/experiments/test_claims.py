@@ -368,7 +368,6 @@ def test_c42_is_judged_by_the_worse_arm(middle, far, expected):
 )
 def test_checks_run_on_the_real_scheduler_with_a_virtual_clock(claim, verdicts, monkeypatch):
     clock = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", clock.sleep)
     monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)
     rig = FakeRig(clock, noise=0.01)
     result = run_claim(

@@ -17,10 +17,8 @@ from tests.experiments.fakes import NS, FakeExecutor, VirtualClock, fake_loaded
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    made = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", made.sleep)
-    return made
+def clock() -> VirtualClock:
+    return VirtualClock()
 
 
 def engine_of(clock: VirtualClock, **settings: Any) -> Engine:

@@ -18,10 +18,8 @@ DELAY_S = 0.020
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
-    made = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", made.sleep)
-    return made
+def clock() -> VirtualClock:
+    return VirtualClock()
 
 
 def engine_of(clock: VirtualClock, loaded: Any = None, **settings: Any) -> Engine:

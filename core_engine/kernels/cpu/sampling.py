@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 
 from core_engine.kernels.cpu.native import Sampling, library
 from core_engine.plan import RowSampling
-from core_engine.sampling import PURPOSES, adjusted_ids, adjusted_scores
+from core_engine.random_stream import PURPOSES
+from core_engine.sampling import adjusted_ids, adjusted_scores
 
 
 def uniforms(samplings: Sequence[RowSampling], positions: Sequence[int]) -> NDArray[np.float64]:

@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from core_engine.plan import Row
-from core_engine.sampling import draw, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import draw
 from core_engine.speculation.proposer import Ask, Draft
 
 Truth = Callable[[Ask], Sequence[int]]  # the whole sequence that a request will become

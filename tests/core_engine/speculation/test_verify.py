@@ -13,7 +13,8 @@ from scipy.stats import chisquare
 
 from core_engine.executor.sampler import sample_step
 from core_engine.plan import Row, RowSampling
-from core_engine.sampling import draw, processed_probs, uniform
+from core_engine.random_stream import uniform
+from core_engine.sampling import draw, processed_probs
 from core_engine.sampling_params import SamplingParams
 from core_engine.speculation import verify as verify_module
 from core_engine.speculation.verify import residual, verify
