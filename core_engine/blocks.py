@@ -7,6 +7,7 @@ Invariant: held + cached + free = total.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -24,9 +25,10 @@ class BlockPool:
         self.on_evict: Callable[[list[int]], None] = lambda _: None
         self.num_duplicates = 0  # holders beyond the first, over all blocks: what sharing saves
         self._holders = [0] * num_blocks
-        # Dicts as ordered sets: the oldest first, and any block can leave in constant time.
-        self._free: dict[int, None] = dict.fromkeys(range(num_blocks))
-        self._cached: dict[int, None] = {}  # least recently dropped first
+        # Ordered sets, the oldest first: any block can leave in constant time, and the first one too. (A plain dict
+        # finds its first key by passing over all that were taken from its front: 0.1 ms at 20,000 blocks.)
+        self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(num_blocks))
+        self._cached: OrderedDict[int, None] = OrderedDict()  # least recently dropped first
         self._kept: set[int] = set()  # blocks to cache, not to free, once nobody holds them
 
     @property
@@ -71,8 +73,8 @@ class BlockPool:
         """Hold `count` blocks, free ones first, then the least recently used cached ones. MemoryError if too few."""
         if count > self.num_available:
             raise MemoryError(f"{count} KV blocks asked for, {self.num_available} available")
-        taken = [self._pop(self._free) for _ in range(min(count, len(self._free)))]
-        evicted = [self._pop(self._cached) for _ in range(count - len(taken))]
+        taken = [self._free.popitem(last=False)[0] for _ in range(min(count, len(self._free)))]
+        evicted = [self._cached.popitem(last=False)[0] for _ in range(count - len(taken))]
         if evicted:
             self._kept.difference_update(evicted)
             self.on_evict(evicted)
@@ -98,12 +100,6 @@ class BlockPool:
         free[np.fromiter(self._free, dtype=np.int64, count=len(self._free)) + 1] = 1
         edges = np.flatnonzero(np.diff(free))
         return [(int(start), int(stop - start)) for start, stop in zip(edges[::2], edges[1::2], strict=True)]
-
-    @staticmethod
-    def _pop(blocks: dict[int, None]) -> int:
-        block = next(iter(blocks))
-        del blocks[block]
-        return block
 
     def _hold(self, blocks: list[int]) -> list[int]:
         for block in blocks:

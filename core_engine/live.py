@@ -23,6 +23,11 @@ def hit_rate(requests: Sequence[Request]) -> float | None:
     return sum(request.log.prefix_hit_tokens for request in requests) / asked if asked else None
 
 
+def provenance(engine: Engine) -> str:
+    """ "simulated" where the executor says so, else "measured"."""
+    return str(getattr(engine.executor, "provenance", "measured"))
+
+
 def kv_bytes_per_token(engine: Engine) -> int:
     """Bytes of KV one token takes in this engine's cache, rounded down where scales of a block are shared."""
     return engine.executor.kv_pool_bytes() // (engine.pool.num_blocks * engine.pool.block_size)
@@ -40,7 +45,8 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
     weights = engine.loaded.weights.num_bytes()
     pool, activations = engine.executor.kv_pool_bytes(), engine.executor.activation_peak_bytes()
     tails = engine.executor.kv_tail_bytes()
-    rss = process_rss_bytes() if engine.loaded.weights.device.type == "cpu" else None
+    on_this_cpu = engine.loaded.weights.device.type == "cpu" and provenance(engine) == "measured"
+    rss = process_rss_bytes() if on_this_cpu else None
     return {
         "weights_bytes": weights,
         "kv_pool_bytes": pool,
@@ -56,7 +62,10 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
 
 
 def accounts_of(engine: Engine) -> dict[str, Any]:
-    """Predicted against measured: core_engine.accounts, with the runtime's reading by its own name."""
+    """Predicted against measured: core_engine.accounts, with the runtime's reading by its own name. A simulated engine
+    has nothing to be measured."""
+    if provenance(engine) == "simulated":
+        return {}
     return {**memory_accounts(engine, engine.predicted), "runtime_bytes": engine.loaded.runtime_bytes}
 
 
@@ -111,7 +120,7 @@ def record(engine: Engine) -> dict[str, Any]:
     trace = engine.trace
     requests = engine.sessions.all_requests()
     return {
-        "provenance": "measured",
+        "provenance": provenance(engine),
         "config": engine.config.settings(),
         "environment": engine.environment,
         "derived": engine.derived(),

@@ -19,9 +19,9 @@ left when the tail has gone before. This engine follows vLLM, which it is compar
 formulas: repetition penalty Keskar et al. 2019, section 4.1 (division for positive logits, multiplication for
 negative); frequency and presence as in OpenAI's API, logit - frequency * count - presence * (count > 0).
 
-Random numbers are those of core_engine/random_stream.py. What is here is float64 over the whole vocabulary, about 2 ms a
-row at 49,152 ids, and the definition. The executor asks kernels/cpu/sampling.py first, or core_engine/shortlist.py where
-there are no compiled kernels: both give the same token or say that they can't tell.
+Random numbers are those of core_engine/random_stream.py. What is here is float64 over the whole vocabulary, about 2 ms
+a row at 49,152 ids, and the definition. The executor asks kernels/cpu/sampling.py first, or core_engine/shortlist.py
+where there are no compiled kernels: both give the same token or say that they can't tell.
 """
 
 from __future__ import annotations

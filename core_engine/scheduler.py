@@ -365,6 +365,10 @@ class Scheduler:
         self.check()
         return sampled
 
+    def pass_steps(self, count: int) -> None:
+        """Number the next plan as if `count` more had been made: somebody has made up for those steps at once."""
+        self._step_index += count
+
     def check(self) -> None:
         """Assert the cheap invariants: every hold on a block stands in one table, every slot has one owner or none,
         nobody is ahead of itself."""

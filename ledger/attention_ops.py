@@ -6,6 +6,7 @@ rotations are left out. Every key and value is read once a step, as by a fused k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -138,6 +139,92 @@ def attention(spec: ModelSpec, layer: LayerSpec, step: Step, *, writes: bool = T
     how = f"{' + '.join(terms)}; {read:,} B of KV read once, {written:,} B written, {moved:,} B queries and results"
     name = f"attention ({KIND_WORDS[layer.kind].removesuffix('-attention')})"
     return Mixing(name, flops, read + written, moved, how)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """How layers read one kind of cache row, all layers alike together, on one rank; for rows of any start and count.
+
+    A token reads `attended` entries. flops: of an entry read by one token, in a decode row and in a prompt. bytes: of
+    an entry, read once for a row of a step.
+    """
+
+    window: int | None
+    chunk: bool
+    stride: int
+    top: int | None
+    decode_flops: float
+    prefill_flops: float
+    decode_bytes: float
+    prefill_bytes: float
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether every token reads one entry for each token so far."""
+        return self.window is None and self.top is None and self.stride == 1
+
+    def entries(self, length: int) -> int:
+        """Entries that the token at position `length` (counted from 1) reads."""
+        return attended(length, self.window, chunk=self.chunk, stride=self.stride, top=self.top)
+
+    def pairs(self, start: int, count: int) -> int:
+        """Sum of `entries` over `count` tokens behind `start` others."""
+        bounds = {"chunk": self.chunk, "stride": self.stride, "top": self.top}
+        before = attended_in_all(start, self.window, **bounds) if start else 0  # type: ignore[arg-type]
+        return attended_in_all(start + count, self.window, **bounds) - before  # type: ignore[arg-type]
+
+    def held(self, start: int, count: int) -> int:
+        """Entries that a piece of a prompt reads once: of the tokens in sight before it, and its own."""
+        before = start if self.window is None else min(start, self.window)
+        return (before + count) // self.stride
+
+
+@dataclass(frozen=True)
+class Readers:
+    """All cache reads of a model, and bytes of a new token beside them: cache written, queries and results."""
+
+    readers: tuple[Reader, ...]
+    decode_token_bytes: float
+    prefill_token_bytes: float
+
+
+def readers(spec: ModelSpec, kv_format: ElementFormat, element_bytes: int, tp: int = 1) -> Readers:
+    """What `attention` counts, taken apart into what a row of any start and count costs.
+
+    A latent that a prompt expands is counted as read by decode alone: a chunk behind others would expand those again.
+    """
+    fields, heads = Fields(spec.config), -(-spec.num_heads // tp)
+    found: dict[tuple[int | None, bool, int, int | None], list[float]] = {}
+    decode_token = prefill_token = 0.0
+    kinds = Counter(zip(spec.layers, sources(spec.layers), strict=True))
+    for (layer, source), count in kinds.items():
+        if source is None:
+            continue
+        top = _chosen_entries(fields, source)
+        is_expanded = source.kind == "mla" and top is None
+        query, result = _query_widths(fields, source)
+        written = 0.0
+        for row in source.rows:
+            chosen = top if row.what in ("latent", "compressed entry") else None
+            queries = fields.integer("index_n_heads") if row.what == "index key" else heads
+            flops = 2.0 * count * queries * _multiplied_width(fields, source, row)
+            row_bytes = count * row.heads_of_rank(tp) * kv_format.bytes_of(row.width)
+            costs = found.setdefault((row.window, source.kind == "chunk", row.stride, chosen), [0.0] * 4)
+            costs[0] += flops
+            costs[1] += 2.0 * count * heads * _expanded_widths(fields) if is_expanded else flops
+            costs[2] += row_bytes
+            costs[3] += 0 if is_expanded else row_bytes
+            written += row_bytes / row.stride if layer.keeps_kv else 0
+        moved = count * heads * element_bytes
+        decode_token += written + moved * (query + result)
+        prefill_token += written + moved * (2 * _expanded_widths(fields) if is_expanded else query + result)
+    made = tuple(Reader(*bounds, *costs) for bounds, costs in found.items())
+    return Readers(made, decode_token, prefill_token)
+
+
+def _expanded_widths(fields: Fields) -> int:
+    """Elements of a head's expanded key and value together."""
+    return fields.integer("qk_nope_head_dim") + fields.integer("qk_rope_head_dim") + fields.integer("v_head_dim")
 
 
 def _chosen_entries(fields: Fields, layer: LayerSpec) -> int | None:

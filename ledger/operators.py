@@ -163,10 +163,21 @@ class StepCosts:
                 *self._gathers(step.tokens),
                 *self._linear(step.tokens, step.sampled),
                 *self._mixing(step),
-                *self._convolutions(step),
+                *self._convolutions(step.tokens),
                 self._elementwise(step.tokens),
-                *self._communication(step),
+                *self._communication(step.tokens, step.sampled),
             )
+        )
+
+    def of_tokens(self, tokens: int, sampled: int) -> tuple[Operator, ...]:
+        """All operators that depend on how many tokens a step computes and how many rows of logits it gives, however
+        the tokens lie in sequences: everything but attention and recurrent states."""
+        return (
+            *self._gathers(tokens),
+            *self._linear(tokens, sampled),
+            *self._convolutions(tokens),
+            self._elementwise(tokens),
+            *self._communication(tokens, sampled),
         )
 
     def decode_linear(self, batch: int) -> tuple[Operator, ...]:
@@ -229,7 +240,7 @@ class StepCosts:
 
     def _mixing(self, step: Step) -> Iterable[Operator]:
         """Attention and recurrent states, identical layers together."""
-        delta = any(_DELTA_RULE.search(tensor.name) for tensor in (*self.matrices, *self.vectors))
+        delta = self.has_delta_rule
         counted: Counter[Mixing] = Counter()
         kinds = Counter(zip(self.spec.layers, sources(self.spec.layers), strict=True))
         for (layer, source), count in kinds.items():
@@ -244,13 +255,18 @@ class StepCosts:
                 self.plain_dtype, f"{_times(count)}({cost.how})",
             )  # fmt: skip
 
-    def _convolutions(self, step: Step) -> Iterable[Operator]:
+    @property
+    def has_delta_rule(self) -> bool:
+        """Whether recurrent layers update their state by the delta rule."""
+        return any(_DELTA_RULE.search(tensor.name) for tensor in (*self.matrices, *self.vectors))
+
+    def _convolutions(self, tokens: int) -> Iterable[Operator]:
         for matrix in self.convolutions:
             channels, _, kernel = matrix.shape
-            flops = 2 * channels * kernel * step.tokens * matrix.count * matrix.share
+            flops = 2 * channels * kernel * tokens * matrix.count * matrix.share
             held = matrix.stored.bytes_of((channels, kernel)) * matrix.count * matrix.share
-            moved = 2 * step.tokens * channels * self.element_bytes * matrix.count * matrix.share
-            how = f"{_times(matrix.count)}2 x {channels:,} channels x {kernel} x {step.tokens:,} tokens"
+            moved = 2 * tokens * channels * self.element_bytes * matrix.count * matrix.share
+            how = f"{_times(matrix.count)}2 x {channels:,} channels x {kernel} x {tokens:,} tokens"
             yield Operator(matrix.name, "state", matrix.count, flops, held, 0, moved, self.plain_dtype, how)
 
     def _elementwise(self, tokens: int) -> Operator:
@@ -304,16 +320,16 @@ class StepCosts:
         ends = [count for name, count in counts.items() if _ends_block(name)]
         return mixing + min(self.spec.num_layers, sum(ends))
 
-    def _communication(self, step: Step) -> Iterable[Operator]:
+    def _communication(self, tokens: int, sampled: int) -> Iterable[Operator]:
         """Ring all-reduces of tensor parallelism: a rank sends 2 (tp - 1) / tp of the vector, one way."""
         if self.tp == 1:
             return
         halves = self._halves() + 1  # and one for the embedding, whose rows are split over the ranks
-        vector = step.tokens * self.spec.hidden_size * self.element_bytes
+        vector = tokens * self.spec.hidden_size * self.element_bytes
         sent = halves * 2 * (self.tp - 1) / self.tp * vector
         how = f"{halves} x 2 x ({self.tp} - 1) / {self.tp} x {vector:,} B = {sent:,.0f} B sent by a rank"
         yield Operator("all-reduce", "communication", halves, 0, 0, 0, 0, self.plain_dtype, how, link_bytes=sent)
-        logits = step.sampled * self.spec.vocab_size * LOGIT_BYTES
+        logits = sampled * self.spec.vocab_size * LOGIT_BYTES
         gathered = (self.tp - 1) / self.tp * logits
         how = f"({self.tp} - 1) / {self.tp} x {logits:,} B of logits = {gathered:,.0f} B received by a rank"
         yield Operator(

@@ -5,7 +5,7 @@ Knows requests and plans; no model, no scheduling beyond the room that the sched
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -106,7 +106,13 @@ class Speculation:
         if self.proposer is None:
             return []
         emitted = {output.request_id: len(output.token_ids) for output in outputs}
-        accepted = result.accepted or (0,) * len(plan.rows)
+        return self.count(plan, result.accepted, emitted, draft_ns, step_ns)
+
+    def count(
+        self, plan: StepPlan, all_accepted: Sequence[int], emitted: Mapping[str, int], draft_ns: int, step_ns: int
+    ) -> list[Outcome]:
+        """`committed` for who knows only how many tokens each request got."""
+        accepted = all_accepted or (0,) * len(plan.rows)
         outcomes = [
             Outcome(row.request_id, row.num_drafts, min(count, emitted[row.request_id]), emitted[row.request_id])
             for row, count in zip(plan.rows, accepted, strict=True)
