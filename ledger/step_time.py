@@ -100,6 +100,7 @@ class StepTimes:
         stages(spec.num_layers, split.pp)
         positive("cp", split.cp, MAX_RANKS)
         self.spec, self.profile, self.split, self.graph, self.splits = spec, profile, split, graph, splits
+        self.weights, self.kv_dtype = weights, kv_dtype
         self.costs = StepCosts(spec, weights, split.tp)
         self.stored = element_format(kv_dtype, kv_group_size)
         self.reads = readers(spec, self.stored, self.costs.element_bytes, split.tp)
@@ -177,6 +178,28 @@ class StepTimes:
         hop = self._hop_s(tokens) if split.pp > 1 else 0.0
         return (micro - 1) * max(stage + hop, stage + last) + split.pp * stage + (split.pp - 1) * hop + last
 
+    def roofs_s(self, shape: StepShape) -> dict[str, float]:
+        """The parts of a step on one device, as the profile's shares of the roof give them and without slowdowns: the
+        weight matrices of the "layers" and of the "head", and every other class under its name."""
+        layers = elementwise = 0.0
+        for operator in self.costs.of_tokens(shape.tokens, 1):
+            if operator.part != "head" and not operator.link_bytes:
+                seconds = self.operator_s(operator, shape.tokens, slowed=False)
+                layers, elementwise = (
+                    (layers + seconds, elementwise) if operator.linear else (layers, elementwise + seconds)
+                )
+        head = [item for item in self.costs.of_tokens(1, max(1, shape.sampled)) if item.part == "head"]
+        head_s = sum(self.operator_s(item, shape.sampled, slowed=False) for item in head)
+        decode_s = self.decode_s(shape) / self._decode.times(shape.decode_rows) if shape.decode_rows else 0.0
+        return {
+            "layers": layers,
+            "head": head_s if shape.sampled else 0.0,
+            "attention_decode": decode_s,
+            "attention_prefill": self.prefill_s(shape) / self._prefill.times(max(1, shape.prefill_tokens)),
+            "elementwise": elementwise + self.states_s(shape) / self._elementwise.times(shape.tokens),
+            "sampling": self._choice_s(shape.sampled),
+        }
+
     def decode_run_s(self, rows: int, entries: Amount) -> Amount:
         """step_s of `rows` plain decode rows whose contexts add up to `entries`, a number or many; where `is_plain`
         and nothing is split into stages or over contexts. The same arithmetic for one number as for many."""
@@ -241,20 +264,24 @@ class StepTimes:
                 seconds += self.operator_s(operator, tokens)
         return seconds
 
-    def operator_s(self, operator: Operator, rows: int) -> float:
+    def operator_s(self, operator: Operator, rows: int, *, slowed: bool = True) -> float:
         """Seconds of a weight matrix or of elementwise work over so many rows."""
         kept = self._linear if operator.linear else self._elementwise
         rate = self.profile.accelerator.rate(operator.compute_dtype)[1] * kept.compute
         roof = max(operator.flops / rate, operator.bytes / (self._bandwidth * kept.memory))
-        return roof * kept.times(rows)
+        return roof * kept.times(rows) if slowed else roof
 
     def _head_s(self, rows: int) -> float:
         """Seconds of the logits of so many rows, and of choosing from them."""
         if not rows:
             return 0.0
         found = sum(self.operator_s(item, rows) for item in self.costs.of_tokens(1, rows) if item.part == "head")
+        return found + self._choice_s(rows) * self._sampling.times(rows)
+
+    def _choice_s(self, rows: int) -> float:
+        """Seconds at the roof of choosing from the logits of so many rows."""
         logits = SAMPLING_PASSES * rows * self.spec.vocab_size * LOGIT_BYTES / self.split.tp
-        return found + logits / (self._bandwidth * self._sampling.memory) * self._sampling.times(rows)
+        return logits / (self._bandwidth * self._sampling.memory)
 
     def states_s(self, shape: StepShape) -> float:
         """Seconds of recurrent states in all layers."""

@@ -1,4 +1,4 @@
-"""Step times: the roofline's own operators, for rows of any start and count; links and splits by their formulas."""
+"""Step times: the roofline's own operators, for rows of any start and count; links and splits by formula."""
 
 from __future__ import annotations
 
