@@ -6,7 +6,7 @@ Owns the order of runs and when to stop. Statistics, metrics and engines are oth
   machine falls on both alike.
 - Both arms are warmed up before anything is counted; every run has a fresh engine with an empty pool.
 - With repeats "auto" the curves are judged after 3, 5, 8, 12 and 20 repeats; the comparison stops at the first look
-  at which none that repeats can change is inconclusive. Alpha is divided over the looks (see experiments.statistics).
+  at which none that repeats can change is inconclusive. Alpha is spent over the looks (see experiments.statistics).
 - Quality is deterministic (greedy), so it is measured once, after the first look; its pairs are requests.
 """
 
@@ -23,7 +23,7 @@ from experiments.loadgen import Cancelled
 from experiments.quality.agreement import unknown
 from experiments.rig import Rig, WarmUp, busy_warning, machine
 from experiments.spec import CompareSpec, parse_vary
-from experiments.statistics import ALPHA, AUTO_ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, decided, judge
+from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
 from experiments.store import Store
 from experiments.summary import over_repeats, performance_curves
 from experiments.targets import measure, target_for
@@ -162,9 +162,11 @@ class _Comparison:
     # -- result --------------------------------------------------------------------------------------------------
 
     def _judge(self) -> list[CurveVerdict]:
-        pairs = self._pairs()
-        curves = self._curves(pairs)
-        return judge(curves, alpha=AUTO_ALPHA if self.spec.repeats is None else ALPHA)
+        return judge(self._curves(self._pairs()), alpha=self._alpha())
+
+    def _alpha(self) -> float:
+        """The family-wise false-alarm rate of the curves as they stand."""
+        return alpha_at(self._pairs()) if self.spec.repeats is None else ALPHA
 
     def _curves(self, pairs: int) -> list[CurveSamples]:
         quality = CurveSamples(
@@ -198,6 +200,7 @@ class _Comparison:
             "quality": self.quality.to_json(),
             "repeats": pairs,
             "repeats_asked": "auto" if spec.repeats is None else spec.repeats,
+            "alpha": self._alpha(),
             "run_id": self.run_id,
             "cancelled": cancelled,
             "workload": self.workloads[BASELINE].describe(),

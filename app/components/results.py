@@ -107,7 +107,9 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
         st.caption(t("no_interval"))
     else:
         text = t("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
-        st.caption(escape(text))
+        if curve.get("min_detectable_pct") is not None:
+            text += " · " + t("detectable_line", change=percent(curve["min_detectable_pct"]))
+        st.caption(escape(text), help=t("how_detectable"))
     if curve["baseline"] is None:
         return
     texts = words("chart.")
@@ -136,6 +138,7 @@ def _curve_row(curve: Mapping[str, Any]) -> dict[str, Any]:
         t("col_change"): signed_percent(curve["change_pct"]),
         t("col_interval"): interval(curve["ci95"]),
         t("col_floor"): percent(curve["noise_floor_pct"]),
+        t("col_detectable"): percent(curve.get("min_detectable_pct")),
         t("col_pairs"): curve["pairs"],
         t("col_verdict"): t(curve["verdict"]),
         t("col_method"): curve["method"],

@@ -81,7 +81,8 @@ def print_workload(described: dict[str, Any]) -> None:
 def print_comparison(result: dict[str, Any]) -> None:
     """The five curves of a comparison."""
     baseline, candidate = (str(arm["value"]) for arm in result["arms"])
-    columns = (f"{baseline} (baseline)", candidate, "change", "95 %", "noise floor", "verdict", "label")
+    columns = (f"{baseline} (baseline)", candidate, "change", "95 %", "noise floor", "detectable from", "verdict",
+               "label")  # fmt: skip
     table = plain_table("curve", *columns)
     for curve in result["curves"]:
         unit = UNITS[curve["name"]]
@@ -92,6 +93,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             change(curve["change_pct"]),
             interval(curve["ci95"]),
             number(curve["noise_floor_pct"], " %"),
+            number(curve.get("min_detectable_pct"), " %"),
             _verdict(curve),
             curve["provenance"],
         )

@@ -25,14 +25,15 @@ from experiments.report.words import (
     percent,
     signed_percent,
 )
-from experiments.statistics import ALPHA, AUTO_ALPHA
+from experiments.statistics import ALPHA
 from experiments.store import Run, StoredRecord
 from ledger.errors import InputError
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 BADGES = {"measured": "● ", "computed": "= ", "simulated": "◌ "}
 COLUMNS = (
-    "curve", "baseline", "candidate", "change", "interval", "median", "floor", "pairs", "p", "method", "verdict",
+    "curve", "baseline", "candidate", "change", "interval", "median", "floor", "detectable", "pairs", "p", "method",
+    "verdict",
 )  # fmt: skip
 TONES = {
     "better": ("tone-better", "▲ "),
@@ -162,6 +163,8 @@ def _curve_card(curve: Mapping[str, Any], result: Mapping[str, Any], names: Sequ
     line = words("no_interval")
     if curve["ci95"] is not None:
         line = words("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
+        if curve.get("min_detectable_pct") is not None:
+            line += " · " + words("detectable_line", change=percent(curve["min_detectable_pct"]))
     same = (result.get("quality") or {}).get("same_token_ids_share") if curve["name"] == "quality" else None
     return tag(
         "div",
@@ -224,7 +227,9 @@ def _timeline(pair: Sequence[StoredRecord], names: Sequence[str], words: Words) 
 
 
 def _how(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
-    alpha = AUTO_ALPHA if result.get("repeats_asked", run.spec.get("repeats")) == "auto" else ALPHA
+    # A result of before has no alpha; with repeats "auto" it was an equal part for each of five looks.
+    was = ALPHA / 5 if result.get("repeats_asked", run.spec.get("repeats")) == "auto" else ALPHA
+    alpha = result.get("alpha", was)
     rows = [_how_row(curve, words) for curve in ordered_curves(result)]
     return tag(
         "section",
@@ -232,7 +237,8 @@ def _how(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
         tag("p", words("how_pairs")),
         tag("p", words("how_floor")),
         tag("p", words("how_rule", alpha=f"{alpha:g}")),
-        _table([words(f"col_{name}") for name in COLUMNS], rows, numeric=range(1, 9)),
+        tag("p", words("how_detectable")),
+        _table([words(f"col_{name}") for name in COLUMNS], rows, numeric=range(1, 10)),
         *(_samples(curve, words) for curve in ordered_curves(result) if curve.get("samples")),
         class_="card",
     )
@@ -248,6 +254,7 @@ def _how_row(curve: Mapping[str, Any], words: Words) -> list[str]:
         interval(curve["ci95"]),
         signed_percent(curve.get("median_change_pct")),
         percent(curve["noise_floor_pct"]),
+        percent(curve.get("min_detectable_pct")),
         str(curve.get("pairs", MISSING)),
         number(curve.get("p_adjusted"), 2),
         curve.get("method") or MISSING,

@@ -105,10 +105,17 @@ WORDS: dict[str, tuple[str, str]] = {
     ),
     "how_rule": (
         "Better or worse: Holm-adjusted p below {alpha} and the median change beyond the noise floor. No difference: "
-        "interval inside ±max(noise floor, 5 %). Inconclusive: anything else.",
+        "interval inside ±max(noise floor, 5 %), at most ±20 %. Inconclusive: anything else.",
         "更好或更差：Holm 校正后的 p 小于 {alpha}，且变化的中位数超出噪声下限。无差异：区间在 ±max(噪声下限, 5 %) "
-        "之内。尚无定论：其余情形。",
+        "之内，但不宽于 ±20 %。尚无定论：其余情形。",
     ),
+    "how_detectable": (
+        "Detectable from: the smallest change upwards that would have been called better or worse in 8 of 10 such "
+        "comparisons, from the spread of the pairs, their number, alpha and the noise floor.",
+        "可检出下限：由配对的离散程度、配对数、显著性水平和噪声下限得出，十次此类对比中有八次会判为更好或更差的最小"
+        "增幅。",
+    ),
+    "detectable_line": ("detectable from {change}", "可检出 {change} 以上"),
     "col_curve": ("curve", "曲线"),
     "col_baseline": ("baseline", "基线"),
     "col_candidate": ("candidate", "候选"),
@@ -116,6 +123,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "col_interval": ("95 % interval", "95 % 置信区间"),
     "col_median": ("median", "中位数"),
     "col_floor": ("noise floor", "噪声下限"),
+    "col_detectable": ("detectable from", "可检出下限"),
     "col_pairs": ("pairs", "配对"),
     "col_p": ("adjusted p", "校正后 p"),
     "col_method": ("method", "方法"),

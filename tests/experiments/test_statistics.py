@@ -10,9 +10,11 @@ import pytest
 
 from experiments.statistics import (
     ALPHA,
-    AUTO_ALPHA,
+    AUTO_ALPHAS,
     AUTO_LOOKS,
+    WIDEST_MARGIN,
     CurveSamples,
+    alpha_at,
     decided,
     holm,
     judge,
@@ -94,6 +96,26 @@ def test_a_significant_change_within_the_noise_floor_is_neither_better_nor_worse
     assert noisy.verdict == "no difference"
 
 
+def test_a_change_of_a_third_on_a_loud_machine_is_not_called_no_difference():
+    """Two pairs whose arms doubled between the repeats: the floor is above 100 %, and the change to 0.34 within it."""
+    (loud,) = judge([curve([1.0, 2.4], [0.34, 0.6])])
+    assert loud.noise_floor_pct > 100
+    assert loud.verdict == "inconclusive"
+    assert "too busy" in loud.reason
+    tight = [1.0, 1.001, 0.999, 1.0, 1.0]
+    assert judge([curve([1.0] * 5, tight, noise_floor=2.0)])[0].verdict == "no difference"
+    just_inside, just_outside = 1 + 0.9 * WIDEST_MARGIN, 1 + 1.1 * WIDEST_MARGIN
+    for middle, word in ((just_inside, "no difference"), (just_outside, "inconclusive")):
+        wide = [middle * value for value in tight]
+        assert judge([curve([1.0] * 5, wide, noise_floor=0.6)])[0].verdict == word
+
+
+def test_a_halving_is_beyond_a_floor_that_a_doubling_is_beyond():
+    up, down = [2.0, 2.01, 1.99, 2.0, 2.0], [0.5, 0.501, 0.499, 0.5, 0.5]
+    for candidate in (up, down):
+        assert judge([curve([1.0] * 5, candidate, noise_floor=0.6)])[0].verdict in ("better", "worse")
+
+
 def test_no_difference_needs_the_whole_interval_inside_five_percent():
     tight, wide = [1.0, 1.01, 0.99, 1.0, 1.005], [1.0, 1.25, 0.8, 1.02, 0.98]
     assert judge([curve([1.0, 1.0, 1.0, 1.0, 1.0], tight, noise_floor=0.01)])[0].verdict == "no difference"
@@ -163,6 +185,62 @@ def test_noise_floor_is_the_median_change_between_repeats_of_one_arm():
     assert noise_floor([[1.0, None, 1.2], [2.0, 2.2, None]]) == pytest.approx(0.1)
 
 
+@pytest.mark.parametrize(("pairs", "curves"), [(2, 1), (5, 1), (5, 5), (9, 5)])
+def test_the_smallest_detectable_change_is_found_eight_times_in_ten(pairs, curves):
+    """A change of that size is planted, with the floor out of the way; power is that of one curve of a family."""
+    from scipy.special import stdtr
+
+    rng = np.random.default_rng(pairs)
+    spread = 0.02
+    noise = rng.normal(0, spread, 400)[:pairs]
+    noise = spread * (noise - noise.mean()) / noise.std(ddof=1)
+    others = [curve([1.0] * pairs, list(np.exp(rng.normal(0, 0.1, pairs))), name=f"c{i}") for i in range(curves - 1)]
+    verdict = judge([curve([1.0] * pairs, list(np.exp(noise)), noise_floor=1e-6), *others])[0]
+    draws = rng.normal(math.log1p(verdict.min_detectable_pct / 100), spread, (100_000, pairs))
+    t = draws.mean(1) / (draws.std(1, ddof=1) / math.sqrt(pairs))
+    assert np.mean(2 * stdtr(pairs - 1, -abs(t)) < ALPHA / curves) == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_change_must_pass_the_noise_floor_to_be_detectable():
+    samples = ([1.0, 1.01, 0.99, 1.0, 1.005], [1.0, 1.0, 1.01, 0.99, 1.0])
+    narrow, wide = (judge([curve(*samples, noise_floor=floor)])[0].min_detectable_pct for floor in (1e-6, 0.15))
+    assert narrow < 15 < wide < 17
+    assert judge([curve([1.0] * 4, [1.0] * 4)])[0].min_detectable_pct == pytest.approx(1.0)
+    assert judge([curve([1.0], [2.0])])[0].min_detectable_pct is None
+
+
+def _rejected(levels, effect=0.0, runs=200_000, seed=1):
+    """Share of series of paired normal differences (sd 1) that a t test rejects at any look, and within 5 pairs."""
+    from scipy.special import stdtrit
+
+    series = np.random.default_rng(seed).standard_normal((AUTO_LOOKS[-1], runs)) + effect
+    hits = []
+    for look, level in zip(AUTO_LOOKS, levels, strict=True):
+        seen = series[:look]
+        t = seen.mean(0) / (seen.std(0, ddof=1) / math.sqrt(look))
+        hits.append(abs(t) > stdtrit(look - 1, 1 - level / 2))
+    return np.mean(np.any(hits, axis=0)), np.mean(np.any(hits[:2], axis=0))
+
+
+def test_the_levels_of_the_looks_spend_no_more_than_alpha():
+    """For one curve at the steps of Holm's correction over five: alpha / 5, and the easier ones after it."""
+    for curves in (5, 3, 1):
+        spent, _ = _rejected([level / curves for level in AUTO_ALPHAS])
+        assert 0.8 * ALPHA / curves < spent <= ALPHA / curves
+
+
+def test_spending_by_the_pairs_seen_finds_more_than_equal_parts():
+    equal = [ALPHA / len(AUTO_LOOKS) / 5] * len(AUTO_LOOKS)
+    spent = [level / 5 for level in AUTO_ALPHAS]
+    assert _rejected(spent, 1.0, 40_000)[0] > _rejected(equal, 1.0, 40_000)[0] + 0.04
+    assert _rejected(spent, 6.0, 40_000)[1] > 0.9
+
+
+def test_a_look_has_its_own_alpha():
+    assert [alpha_at(look) for look in AUTO_LOOKS] == list(AUTO_ALPHAS)
+    assert (alpha_at(2), alpha_at(4), alpha_at(19)) == (AUTO_ALPHAS[0], AUTO_ALPHAS[0], AUTO_ALPHAS[3])
+
+
 def test_verdict_becomes_the_keys_of_the_compare_json():
     data = judge([curve([1.0, 1.1], [1.0, 1.2])])[0].to_json(candidate_value="continuous")
     assert set(data) >= {
@@ -200,7 +278,7 @@ def test_repeated_looks_of_an_automatic_comparison_do_not_raise_more_false_alarm
         full = _same_arms(rng, AUTO_LOOKS[-1])
         for look in AUTO_LOOKS:
             part = [curve(c.baseline[:look], c.candidate[:look], name=c.name) for c in full]
-            verdicts = judge(part, alpha=AUTO_ALPHA)
+            verdicts = judge(part, alpha=alpha_at(look))
             if decided(verdicts) or look == AUTO_LOOKS[-1]:
                 alarms += any(v.verdict in ("better", "worse") for v in verdicts)
                 break
