@@ -17,17 +17,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from core_engine.variables import variable
-from experiments.foresight import foreseen, never_drafted
+from experiments.arms import Arms
+from experiments.estimate import Estimate
+from experiments.foresight import foreseen
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
 from experiments.quality.agreement import unknown
-from experiments.rig import Rig, WarmUp, busy_warning, machine
+from experiments.rig import Rig
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
 from experiments.store import Store
 from experiments.summary import over_repeats, performance_curves
-from experiments.targets import measure, target_for
-from experiments.workloads import Workload
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
@@ -68,40 +68,25 @@ class _Comparison:
         rig: Rig,
     ) -> None:
         self.spec = spec
-        self.store = store
         self.run_id = run_id
-        self.should_cancel = should_cancel
-        self.targets = tuple(target_for(arm, rig) for arm in spec.arms())
         self.live = LiveReport(on_live, arms=2, repeats=spec.looks()[0], extra_units=1)
-        self.machine = machine()
-        self.workloads: list[Workload] = []
-        self.warm_ups: list[WarmUp] = []
-        self.metrics: tuple[list[dict[str, Any]], list[dict[str, Any]]] = ([], [])
-        self.first_records: dict[int, dict[str, Any]] = {}
+        self.arms = Arms(
+            spec.arms(), spec.values, rig=rig, store=store, run_id=run_id, live=self.live, should_cancel=should_cancel
+        )
         self.quality = unknown("not measured yet")
 
     def run(self) -> dict[str, Any]:
         try:
-            self._prepare()
+            self.arms.prepare()
+            run_s = self.arms.expected_run_s()
+            if run_s is not None:
+                self.live.expect(Estimate(run_s, self.spec.looks()[0], self.spec.looks()[-1]))
             verdicts = self._repeat_until_decided()
         except Cancelled:
             pairs = self._pairs()
             raise ComparisonCancelled(self._result(self._judge(), cancelled=True) if pairs >= 2 else None) from None
         self.live.phase("done")
         return self._result(verdicts)
-
-    def _prepare(self) -> None:
-        self.live.phase("loading")
-        for target in self.targets:
-            self._check_cancel()
-            self.workloads.append(target.draw(self.spec))
-        for arm, target in enumerate(self.targets):
-            self.live.phase("warmup", arm=arm)
-            self.warm_ups.append(target.warm_up(self.workloads[arm], self.should_cancel))
-
-    def _check_cancel(self) -> None:
-        if self.should_cancel():
-            raise Cancelled
 
     def _repeat_until_decided(self) -> list[CurveVerdict]:
         verdicts: list[CurveVerdict] = []
@@ -118,38 +103,14 @@ class _Comparison:
         return verdicts
 
     def _pairs(self) -> int:
-        return min(len(self.metrics[BASELINE]), len(self.metrics[CANDIDATE]))
+        return self.arms.repeats()
 
     def _repeat(self, repeat: int) -> None:
         for arm in (BASELINE, CANDIDATE) if repeat % 2 else (CANDIDATE, BASELINE):
-            self._check_cancel()
-            self._run(arm, repeat)
-
-    def _run(self, arm: int, repeat: int) -> None:
-        target = self.targets[arm]
-        measured = measure(
-            self.spec,
-            target,
-            self.workloads[arm],
-            around=self.machine,
-            on_begin=lambda: self.live.begin_run(arm, repeat),
-            on_progress=lambda progress: self.live.tick(target, progress),
-            should_cancel=self.should_cancel,
-        )
-        if self.store is not None:
-            self.store.add_record(self.run_id, arm, repeat, measured.record)
-        self.first_records.setdefault(arm, measured.record)
-        self.metrics[arm].append(measured.metrics)
-        self.live.end_run(measured.metrics["output_tokens_per_s"])
+            self.arms.run(arm, repeat)
 
     def _measure_quality(self) -> None:
-        baseline, candidate = self.targets
-        self.quality = baseline.agreement(
-            candidate,
-            (self.workloads[BASELINE], self.workloads[CANDIDATE]),
-            (self.first_records[BASELINE], self.first_records[CANDIDATE]),
-            self._on_quality,
-        )
+        self.quality = self.arms.agreement(CANDIDATE, self._on_quality)
         self.live.unit_done()
 
     def _on_quality(self, arm: int, fraction: float) -> None:
@@ -157,7 +118,7 @@ class _Comparison:
             self.live.phase("quality", arm=arm)
             return
         self.live.unit_part((arm + fraction) / 2)
-        self._check_cancel()
+        self.arms.check_cancel()
 
     # -- result --------------------------------------------------------------------------------------------------
 
@@ -178,7 +139,7 @@ class _Comparison:
             # Pairs are requests: their spread says nothing of noise, so the floor is the least one.
             noise_floor=MIN_NOISE_FLOOR,
         )
-        return [*performance_curves([arm[:pairs] for arm in self.metrics]), quality]
+        return [*performance_curves([arm[:pairs] for arm in self.arms.metrics]), quality]
 
     def _result(self, verdicts: list[CurveVerdict], *, cancelled: bool = False) -> dict[str, Any]:
         pairs = self._pairs()
@@ -186,7 +147,7 @@ class _Comparison:
         spec = self.spec
         return {
             "variable": spec.variable,
-            "derived": self._derived(),
+            "derived": self.arms.derived(variable(spec.variable).derives),
             "arms": [self._arm(arm, pairs) for arm in (BASELINE, CANDIDATE)],
             "curves": [
                 verdict.to_json(
@@ -203,51 +164,25 @@ class _Comparison:
             "alpha": self._alpha(),
             "run_id": self.run_id,
             "cancelled": cancelled,
-            "workload": self.workloads[BASELINE].describe(),
+            "workload": self.arms.workloads[BASELINE].describe(),
             "held_equal": {k: v for k, v in spec.configs()[0].settings().items() if k != spec.variable},
             "held_because": spec.held_because(),
             "price_per_device_hour": spec.price_per_device_hour,
             "price_provenance": "assumed",
             "slo": spec.slo,
             "guess_pct": spec.guess_pct,
-            "warm_up": [{"runs": done.runs, "stable": done.stable} for done in self.warm_ups],
-            "warnings": self._warnings(),
-            "environment": self.first_records[BASELINE]["environment"],
+            "warm_up": [{"runs": done.runs, "stable": done.stable} for done in self.arms.warm_ups],
+            "warnings": [*foreseen(spec), *self.arms.warnings()],
+            "environment": self.arms.first_records[BASELINE]["environment"],
             "provenance": "measured",
         }  # fmt: skip
 
     def _arm(self, arm: int, pairs: int) -> dict[str, Any]:
-        metrics = over_repeats(self.metrics[arm][:pairs])
-        logprob = self.quality.mean_logprob(arm)
+        metrics = over_repeats(self.arms.metrics[arm][:pairs])
+        logprob, record = self.quality.mean_logprob(arm), self.arms.first_records[arm]
         return {
             "value": self.spec.values[arm],
             "metrics": {**metrics, "quality": None if logprob is None else math.exp(logprob)},
-            "derived": self.first_records[arm].get("derived", {}),
-            "kernels": {name: self.first_records[arm]["environment"].get(name) for name in KERNELS_TOLD},
+            "derived": record.get("derived", {}),
+            "kernels": {name: record["environment"].get(name) for name in KERNELS_TOLD},
         }
-
-    def _derived(self) -> dict[str, list[Any]]:
-        """What the variable changed besides itself: name -> [baseline, candidate], only where they differ."""
-        derived = [self.first_records[arm].get("derived", {}) for arm in (BASELINE, CANDIDATE)]
-        return {
-            name: [derived[0].get(name), derived[1].get(name)]
-            for name in variable(self.spec.variable).derives
-            if derived[0].get(name) != derived[1].get(name)
-        }
-
-    def _warnings(self) -> list[str]:
-        found = [busy_warning(self.machine), *foreseen(self.spec)]
-        for arm, warmed in enumerate(self.warm_ups):
-            if not warmed.stable:
-                value = self.spec.values[arm]
-                found.append(f"warm-up of {value} did not settle within 10 % in {warmed.runs} runs")
-        for arm in (BASELINE, CANDIDATE):
-            found += sorted({metrics["offered_load"]["warning"] or "" for metrics in self.metrics[arm]})
-            if all(never_drafted(metrics["counters"]) for metrics in self.metrics[arm]):
-                found.append(
-                    f"no token was ever drafted with {self.spec.values[arm]}: nothing of its effect could show"
-                )
-            failed = sum(metrics["failed"] for metrics in self.metrics[arm])
-            if failed:
-                found.append(f"{failed} requests of {self.spec.values[arm]} failed and are counted in no curve")
-        return [warning for warning in found if warning]

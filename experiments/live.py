@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from experiments.estimate import Estimate
 from experiments.loadgen import Progress
 
 INTERVAL_S = 0.25
@@ -72,6 +73,7 @@ class LiveReport:
         self._unit_fraction = 0.0
         self._measuring_since: float | None = None
         self._published_at = float("-inf")
+        self._estimate: Estimate | None = None
         self._state: dict[str, Any] = {"phase": "loading", "arm": 0, "repeat": 1}
         self._snapshot: dict[str, Any] | None = None
         self._series = Series()
@@ -84,6 +86,11 @@ class LiveReport:
         if phase == "done":
             self._units_done, self._unit_fraction = float(self._arms * self.repeats + self._extra_units), 0.0
         self._tell(force=phase == "done")
+
+    def expect(self, estimate: Estimate) -> None:
+        """What the runs to come will take, before the first of them."""
+        self._estimate = estimate
+        self._tell(force=True)
 
     def begin_run(self, arm: int, repeat: int) -> None:
         """A measured run begins; repeat counts from 1."""
@@ -138,6 +145,7 @@ class LiveReport:
             "repeats": self.repeats,
             "fraction": min(1.0, done / total),
             "eta_s": self._eta_s(done, total),
+            "estimate": None if self._estimate is None else self._estimate.to_json(),
             "snapshot": self._snapshot,
             "series": self._series.points,
             "previous_series": self._last_series.get(1 - arm),
@@ -145,7 +153,7 @@ class LiveReport:
         }
 
     def _eta_s(self, done: float, total: float) -> float | None:
-        """Time left if the rest goes as fast as what is done; None before a tenth of a run is."""
+        """Time left if the rest goes as fast as what is done; before a tenth of a run is, what was estimated."""
         if self._measuring_since is None or done < 0.1:
-            return None
+            return None if self._estimate is None else float(self._estimate.to_json()["total_s"])
         return round((self._now() - self._measuring_since) / done * max(0.0, total - done), 1)

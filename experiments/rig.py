@@ -14,6 +14,7 @@ from typing import Any
 
 from core_engine.config import EngineConfig
 from experiments import loadgen
+from experiments.estimate import Pace, pace_of
 from experiments.spec import BenchSpec
 from experiments.workloads import Workload, build
 
@@ -30,10 +31,14 @@ OF_A_MODEL = (
 
 @dataclass(frozen=True)
 class WarmUp:
-    """How a process was warmed up; not stable after the last run means the machine was busy with something else."""
+    """How a process was warmed up; not stable after the last run means the machine was busy with something else.
+
+    pace: the step times it saw, None where a target shows no steps.
+    """
 
     runs: int
     stable: bool
+    pace: Pace | None = None
 
 
 class Rig:
@@ -126,8 +131,8 @@ def warm_up(
         _run_piece(engine, piece, should_cancel)
         durations.append(engine.clock.now_ns() - start_ns)
         if len(durations) >= least and abs(durations[-1] - durations[-2]) <= STABLE_WITHIN * durations[-2]:
-            return WarmUp(len(durations), True)
-    return WarmUp(len(durations), False)
+            return WarmUp(len(durations), True, pace_of(engine.trace.steps))
+    return WarmUp(len(durations), False, pace_of(engine.trace.steps))
 
 
 def _run_piece(engine: Any, piece: Workload, should_cancel: Callable[[], bool] | None) -> None:

@@ -71,8 +71,19 @@ def _progress(run: Run, live: dict[str, Any] | None) -> None:
         with right, st.container(key="time_left"):
             st.markdown(_time_left(live))
         draw(progress_chart(live, arm_names(run.spec["values"]), mode(), words("chart.")), t("alt.progress"))
+        _estimate(live)
         guess = guess_text(run.spec.get("guess_pct"))
         st.caption(t("live.guess_locked", guess=guess) if guess else t("live.keeps"))
+
+
+def _estimate(live: dict[str, Any]) -> None:
+    """What the warm-up says of the time it takes, until a run has been measured."""
+    estimate = live.get("estimate")
+    if not estimate or live["repeats_so_far"]:
+        return
+    times = {"total": duration(estimate["total_s"]), "most": duration(estimate["most_s"])}
+    key = "live.estimate" if estimate["most_repeats"] == estimate["repeats"] else "live.estimate_auto"
+    st.caption(f"{t(key, **times, repeats=estimate['repeats'], limit=estimate['most_repeats'])} {badge('estimated')}")
 
 
 def _phase(live: dict[str, Any], value: object) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -30,7 +30,8 @@ def follow(run_id: str, store: Store, names: list[str]) -> Run:
     cancels and waits, the second ends the process at once.
     """
     jobs.follow_only(run_id, store)
-    with _interruptible(), _line(names) as show:
+    with _interruptible(), _line(names) as line:
+        show = _Estimated(line)
         try:
             return jobs.wait(run_id, store, show)
         except KeyboardInterrupt:
@@ -93,6 +94,39 @@ def _bar(names: list[str]) -> Iterator[Any]:
                 progress.update(task, completed=live["fraction"], description=_describe(live, names), left=left)
 
         yield show
+
+
+class _Estimated:
+    """Says once, before measuring starts, how long it will take; then shows what there is to show."""
+
+    def __init__(self, show: Callable[[dict[str, Any] | None], None]) -> None:
+        self._show = show
+        self._told = False
+
+    def __call__(self, live: dict[str, Any] | None) -> None:
+        estimate = (live or {}).get("estimate")
+        if estimate and not self._told:
+            self._told = True
+            note(estimate_line(estimate))
+        self._show(live)
+
+
+def estimate_line(estimate: dict[str, Any]) -> str:
+    """What the estimate of a live object says."""
+    runs = estimate["repeats"] * len(estimate["run_s"])
+    each = " and ".join(dict.fromkeys(duration(value) for value in estimate["run_s"]))
+    more = ""
+    if estimate["most_repeats"] > estimate["repeats"]:
+        more = f"; up to {duration(estimate['most_s'])} if it takes {estimate['most_repeats']} repeats"
+    total = duration(estimate["total_s"])
+    return f"about {total} from now (estimated from the warm-up: {runs} runs of {each} each){more}"
+
+
+def duration(seconds: float) -> str:
+    """Seconds below two minutes, minutes below two hours, hours above."""
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
 
 
 class _Lines:
