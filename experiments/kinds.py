@@ -81,6 +81,26 @@ def _says_compare(spec: Spec) -> str:
     return f"{spec['variable']}={','.join(str(value) for value in spec['values'])} on {short_name(spec['workload'])}"
 
 
+# -- factorial -----------------------------------------------------------------------------------------------------
+
+
+def _check_factorial(spec: Spec) -> dict[str, Any]:
+    from experiments.factorial import FactorialSpec
+
+    return FactorialSpec.from_dict(spec).to_dict()
+
+
+def _run_factorial(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.factorial import run_factorial
+
+    return run_factorial(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_factorial(spec: Spec) -> str:
+    varied = (f"{name}={','.join(map(str, values))}" for name, values in spec["factors"])
+    return f"{' x '.join(varied)} on {spec['workload']}"
+
+
 # -- eval ----------------------------------------------------------------------------------------------------------
 
 
@@ -166,6 +186,7 @@ KINDS: dict[str, Kind] = {
         says=_says_compare,
         has_events=True,
     ),
+    "factorial": Kind(check=_check_factorial, run=_run_factorial, says=_says_factorial, has_events=True),
     "eval": Kind(
         check=_check_eval,
         run=_run_eval,

@@ -23,6 +23,8 @@ DEFAULT_REPEATS = 5
 MOST_REPEATS = 100
 MOST_TOKENS = 65_536
 MOST_PROMPT_TOKENS = 1_048_576
+ONE_AT_A_TIME = "one variable at a time: NAME=A,B"
+HOW_TWO = "for two, and how they act on each other: trilemma factorial --vary A=A0,A1 --vary B=B0,B1"
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,10 @@ def parse_vary(texts: list[str]) -> tuple[str, list[str]]:
     if not texts:
         raise InputError("--vary", "", "NAME=A,B, once")
     if len(texts) > 1:
-        raise InputError("--vary", " ".join(texts), "one variable at a time: NAME=A,B, once")
+        raise InputError("--vary", " ".join(texts), f"{ONE_AT_A_TIME}, once; {HOW_TWO}")
     name, separator, values = texts[0].partition("=")
     if "=" in values:
-        raise InputError("--vary", texts[0], "one variable at a time: NAME=A,B")
+        raise InputError("--vary", texts[0], f"{ONE_AT_A_TIME}; {HOW_TWO}")
     parts = [part.strip() for part in values.split(",")]
     if not separator or not all(parts) or len(parts) != 2:
         raise InputError("--vary", texts[0], "NAME=A,B with exactly two values; the first is the baseline")

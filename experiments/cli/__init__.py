@@ -19,6 +19,7 @@ from experiments.cli import (
     cost,
     doctor,
     evaluate,
+    factorial,
     generate,
     kv,
     ledger,
@@ -66,6 +67,7 @@ app.command("doctor")(doctor.doctor)
 app.command("generate")(generate.generate)
 app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
+app.command("factorial")(factorial.factorial)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
 app.command("profile")(profile.profile)

@@ -94,7 +94,7 @@ def print_comparison(result: dict[str, Any]) -> None:
             interval(curve["ci95"]),
             number(curve["noise_floor_pct"], " %"),
             number(curve.get("min_detectable_pct"), " %"),
-            _verdict(curve),
+            verdict_text(curve),
             curve["provenance"],
         )
     out = console()
@@ -115,7 +115,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     out.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}")
 
 
-def _verdict(curve: dict[str, Any]) -> str:
+def verdict_text(curve: dict[str, Any]) -> str:
+    """A verdict, with the repeats that would decide it where it is open."""
     needed = curve.get("repeats_needed")
     if curve["verdict"] == "inconclusive" and needed and curve["pairs_are"] == "repeats":
         return f"inconclusive (about {needed} repeats would decide)"

@@ -147,6 +147,46 @@ WORDS: dict[str, tuple[str, str]] = {
         "成本按每设备小时 {price} 的价格计算，该价格为假定。",
     ),
     "none": ("none", "无"),
+    "f_title": ("{first} and {second}: do they act on each other?", "{first} 与 {second}：二者是否相互影响？"),
+    "f_readings": ("Alone, together, and what their product would be", "单独、一起，以及二者之积"),
+    "f_reading": (
+        "{curve}: {first} alone {first_change}, {second} alone {second_change}; together they give {together}, their "
+        "product would be {product}: {meaning}.",
+        "{curve}：单独 {first} {first_change}，单独 {second} {second_change}；一起为 {together}，二者之积应为 "
+        "{product}：{meaning}。",
+    ),
+    "f_no_reading": ("{curve}: not measured in all four arms.", "{curve}：四组未全部测得。"),
+    "f_is_better": ("better than the product, they help each other", "优于二者之积，相互促进"),
+    "f_is_worse": ("worse than the product, they get in each other's way", "差于二者之积，相互妨碍"),
+    "f_is_no_difference": ("as much, each acts as it does alone", "与之相同，各自独立起作用"),
+    "f_is_inconclusive": ("whether they act on each other is undecided", "是否相互影响尚无定论"),
+    "f_basis": (
+        "{repeats} repeats of all four arms in a balanced order, 95 % intervals, Holm-corrected over the five curves "
+        "of each effect at {alpha}",
+        "四组各 {repeats} 次重复，顺序平衡；95 % 置信区间，每种效应对五条曲线作 Holm 校正，水平 {alpha}",
+    ),
+    "f_plot": (
+        "The open circle is where both together would be if their single gains multiplied.",
+        "空心圆：若单独的增益相乘，二者一起应处的位置。",
+    ),
+    "f_effects": ("Effects", "效应"),
+    "f_how": (
+        "Every effect is a ratio formed within a repeat, and judged as a comparison is. Main effect: over both values "
+        "of the other variable. Interaction: what both give over the product of what each gives alone; better or worse "
+        "is better or worse than that product.",
+        "每种效应都是同一次重复内的比值，判定规则与对比相同。主效应：对另一变量的两个取值取平均。交互作用：二者一起的"
+        "结果与各自单独结果之积的比；更好或更差是相对该乘积而言。",
+    ),
+    "f_first_alone": ("{first} alone", "单独 {first}"),
+    "f_second_alone": ("{second} alone", "单独 {second}"),
+    "f_together": ("both together", "二者一起"),
+    "f_first": ("Main effect of {first_variable}", "{first_variable} 的主效应"),
+    "f_second": ("Main effect of {second_variable}", "{second_variable} 的主效应"),
+    "f_interaction": ("Interaction", "交互作用"),
+    "f_arms": ("The four arms", "四组"),
+    "f_arm": ("arm", "组"),
+    "f_setting": ("setting", "设置"),
+    "f_value": ("value", "取值"),
     "list_join": (", ", "、"),
 }
 

@@ -1,0 +1,199 @@
+"""A 2 x 2 experiment in words, and its report: one HTML file without network, scripts or fonts of its own.
+
+Draws what a stored run says; computes no metric.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from typing import Any
+
+from experiments.report.comparison import BADGES, POLICY, TONES
+from experiments.report.html import Markup, join, tag
+from experiments.report.verdict import ORDER
+from experiments.report.words import MISSING, Words, curve_value, interval, number, percent, signed_percent
+from experiments.store import Run
+from ledger.errors import InputError
+
+EFFECTS = ("first_alone", "second_alone", "together", "first", "second", "interaction")
+PLOTTED = "output_tokens_per_s"
+PLOT_WIDTH, PLOT_HEIGHT, PLOT_EDGE = 420, 220, 60
+
+
+def settings_of(result: Mapping[str, Any]) -> tuple[str, str]:
+    """The candidates' NAME=VALUE of the first and the second variable."""
+    first, second = (f"{factor['variable']}={factor['values'][1]}" for factor in result["factors"])
+    return first, second
+
+
+def effect_name(effect: str, result: Mapping[str, Any], words: Words) -> str:
+    """An effect as a reader calls it, with the variables' names."""
+    first, second = settings_of(result)
+    variables = [factor["variable"] for factor in result["factors"]]
+    return words(f"f_{effect}", first=first, second=second, first_variable=variables[0], second_variable=variables[1])
+
+
+def ordered_readings(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The readings of a factorial JSON in the order that curves are shown in."""
+    return sorted(result["readings"], key=lambda reading: ORDER.index(reading["curve"]))
+
+
+def reading_sentence(result: Mapping[str, Any], reading: Mapping[str, Any], lang: str = "en") -> str:
+    """One line: each alone, "together they give X, their product would be Y", and what follows."""
+    words = Words(lang)
+    if reading["together_pct"] is None:
+        return words("f_no_reading", curve=words(reading["curve"]))
+    first, second = settings_of(result)
+    return words(
+        "f_reading",
+        curve=words(reading["curve"]),
+        first=first,
+        second=second,
+        first_change=signed_percent(reading["first_alone_pct"]),
+        second_change=signed_percent(reading["second_alone_pct"]),
+        together=signed_percent(reading["together_pct"]),
+        product=signed_percent(reading["product_pct"]),
+        meaning=words(f"f_is_{reading['verdict'].replace(' ', '_')}"),
+    )
+
+
+def factorial_html(run: Run, lang: str = "en") -> str:
+    """The report of a finished 2 x 2 experiment in English ("en") or Simplified Chinese ("zh").
+
+    InputError for a run without such a result, or an unknown language.
+    """
+    words, result = Words(lang), run.result
+    if not result or "effects" not in result:
+        raise InputError("run", run.id, "a 2 x 2 experiment with at least two finished repeats")
+    first, second = settings_of(result)
+    title = words("f_title", first=first, second=second)
+    sections = (
+        tag("h1", title),
+        tag("p", words("run", id=run.id, time=run.created_at[:16].replace("T", " ")), class_="muted"),
+        _readings(result, words),
+        _plot(result, words),
+        _effects(result, words),
+        _arms(result, words),
+        tag("section", tag("h2", words("settings")), _settings(run, result, words), class_="card"),
+    )
+    head = join(
+        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
+        tag("title", f"{title} · Trilemma"),
+        tag("style", Markup(files("experiments.report").joinpath("style.css").read_text(encoding="utf-8"))),
+    )
+    text = json.dumps({"run": run.to_json()}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
+    data = tag("script", Markup(text), type="application/json", id="trilemma-data")
+    body = tag("body", tag("main", *sections), data)
+    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="zh-CN" if lang == "zh" else "en")
+
+
+def _heading(text: str, provenance: str, words: Words) -> Markup:
+    badge = tag("span", BADGES[provenance] + words(provenance), class_=f"badge {provenance}")
+    return tag("div", tag("h2", text), badge, class_="head")
+
+
+def _readings(result: Mapping[str, Any], words: Words) -> Markup:
+    lines = [tag("p", reading_sentence(result, reading, words.lang)) for reading in ordered_readings(result)]
+    basis = words("f_basis", repeats=result["repeats"], alpha=f"{result['alpha']:g}")
+    warnings = [tag("p", f"{words('warnings')}: {text}", class_="tone-worse") for text in result.get("warnings") or ()]
+    cancelled = tag("p", words("cancelled")) if result.get("cancelled") else None
+    heading = _heading(words("f_readings"), "measured", words)
+    return tag("section", heading, *lines, tag("p", basis, class_="muted"), cancelled, *warnings, class_="card")
+
+
+def _plot(result: Mapping[str, Any], words: Words) -> Markup:
+    """Throughput of the four arms, and where both together would be if the gains multiplied."""
+    values = [arm["metrics"][PLOTTED] for arm in result["arms"]]
+    if any(value is None for value in values):
+        return tag("section", _heading(words(PLOTTED), "measured", words), tag("p", MISSING), class_="card")
+    product = values[1] * values[2] / values[0]
+    (first, second), top = result["factors"], max(*values, product)
+
+    def point(arm: int) -> tuple[float, float]:
+        x = PLOT_EDGE if arm % 2 == 0 else PLOT_WIDTH - 2 * PLOT_EDGE
+        return x, height(values[arm])
+
+    def height(value: float) -> float:
+        return PLOT_HEIGHT - 30 - (PLOT_HEIGHT - 60) * value / top
+
+    x_product, y_product = PLOT_WIDTH - 2 * PLOT_EDGE, f"{height(product):.1f}"
+    lines = [tag("circle", cx=x_product, cy=y_product, r=5, fill="none", stroke="currentColor")]
+    for row, colour in ((0, "var(--base_strong)"), (1, "var(--cand)")):
+        (x1, y1), (x2, y2) = point(2 * row), point(2 * row + 1)
+        lines.append(tag("line", x1=x1, y1=f"{y1:.1f}", x2=x2, y2=f"{y2:.1f}", stroke=colour, stroke_width=2))
+        for arm, (x, y) in ((2 * row, (x1, y1)), (2 * row + 1, (x2, y2))):
+            lines.append(tag("circle", cx=x, cy=f"{y:.1f}", r=3.5, fill=colour))
+            lines.append(tag("text", number(values[arm]), x=x - 8, y=f"{y - 8:.1f}", fill="currentColor"))
+        name = f"{second['variable']}={second['values'][row]}"
+        lines.append(tag("text", name, x=x2 + 10, y=f"{y2 + 4:.1f}", fill=colour))
+    for place, x in enumerate((PLOT_EDGE, PLOT_WIDTH - 2 * PLOT_EDGE)):
+        name = f"{first['variable']}={first['values'][place]}"
+        lines.append(tag("text", name, x=x, y=PLOT_HEIGHT - 8, text_anchor="middle", fill="currentColor"))
+    svg = tag("svg", *lines, viewBox=f"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}", role="img", style="max-width:640px")
+    heading = _heading(f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}", "measured", words)
+    return tag("section", heading, svg, tag("p", words("f_plot"), class_="caption"), class_="card")
+
+
+def _effects(result: Mapping[str, Any], words: Words) -> Markup:
+    header = [words(name) for name in ("col_curve", "col_change", "col_interval", "col_floor", "col_detectable",
+                                       "col_verdict")]  # fmt: skip
+    parts: list[Markup] = []
+    for effect in EFFECTS:
+        rows = []
+        for curve in sorted(result["effects"][effect], key=lambda curve: ORDER.index(curve["name"])):
+            _, mark = TONES[curve["verdict"]]
+            rows.append([
+                words(curve["name"]), signed_percent(curve["change_pct"]), interval(curve["ci95"]),
+                percent(curve["noise_floor_pct"]), percent(curve["min_detectable_pct"]),
+                mark + words(curve["verdict"]),
+            ])  # fmt: skip
+        parts += [tag("h3", effect_name(effect, result, words)), _table(header, rows)]
+    return tag("section", _heading(words("f_effects"), "computed", words), tag("p", words("f_how")), *parts,
+               class_="card")  # fmt: skip
+
+
+def _arms(result: Mapping[str, Any], words: Words) -> Markup:
+    rows = []
+    for arm in result["arms"]:
+        metrics = arm["metrics"]
+        figures = (metrics["output_tokens_per_s"], metrics["ttft_s"]["p95"], metrics["itl_s"]["p95"])
+        names = ("output_tokens_per_s", "ttft_s", "itl_s")
+        shown = [curve_value(name, value) for name, value in zip(names, figures, strict=True)]
+        rows.append([" ".join(f"{name}={value}" for name, value in arm["values"].items()), *shown])
+    header = [words("f_arm"), words("output_tokens_per_s"), words("ttft_s"), words("itl_s")]
+    return tag("section", _heading(words("f_arms"), "measured", words), _table(header, rows), class_="card")
+
+
+def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
+    rows = [[name, str(value)] for name, value in result["held_equal"].items()]
+    return join(
+        tag("h3", words("held_equal")), _table([words("f_setting"), words("f_value")], rows),
+        tag("h3", words("reproduce")), tag("pre", reproduce_command(run.spec)),
+    )  # fmt: skip
+
+
+def reproduce_command(spec: Mapping[str, Any]) -> str:
+    """The command line that runs the experiment of a spec again."""
+    parts = ["trilemma", "factorial"]
+    for name, values in spec["factors"]:
+        parts += ["--vary", f"{name}={','.join(map(str, values))}"]
+    options = {"--workload": "workload", "--repeats": "repeats", "--seed": "seed", "--slo": "slo",
+               "--requests": "num_requests", "--rate": "rate_rps"}  # fmt: skip
+    for option, key in options.items():
+        if spec.get(key) is not None:
+            parts += [option, str(spec[key])]
+    for name, value in (spec.get("settings") or {}).items():
+        parts += ["--set", f"{name}={value}"]
+    return shlex.join(parts)
+
+
+def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
+    def cells(name: str, row: Sequence[str]) -> Markup:
+        return tag("tr", *(tag(name, cell, class_="n" if place else None) for place, cell in enumerate(row)))
+
+    body = tag("tbody", *(cells("td", row) for row in rows))
+    return tag("div", tag("table", tag("thead", cells("th", header)), body), class_="scroll")
