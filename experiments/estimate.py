@@ -6,12 +6,14 @@ it knows neither static batching's idle seats nor preemption nor drafts. Once ru
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
 from experiments.workloads import Workload
+from experiments.workloads.schedule import Due, Schedule
 
 NS = 1_000_000_000
 
@@ -46,20 +48,25 @@ def pace_of(steps: Iterable[Mapping[str, Any]]) -> Pace | None:
 
 
 def expected_run_s(workload: Workload, pace: Pace, max_num_seqs: int) -> float:
-    """Seconds that a run of `workload` takes at `pace` with `max_num_seqs` seats, by its own arrivals and lengths."""
-    to_come = sorted(workload.requests, key=lambda request: request.arrival_ns, reverse=True)
-    now_s, left = 0.0, []
-    while to_come or left:
-        if not left:
-            now_s = max(now_s, to_come[-1].arrival_ns / NS)
+    """Seconds that a run of `workload` takes at `pace` with `max_num_seqs` seats, by its own schedule and lengths."""
+    schedule, waiting, now_ns = Schedule(workload), deque[Due](), 0
+    left: dict[int, int] = {}  # request -> output tokens to come
+    while schedule.unfinished():
+        waiting.extend(schedule.take_due(now_ns))
+        if not left and not waiting:
+            now_ns = schedule.next_due_ns() or now_ns
+            continue
         decode_rows, prefill_tokens = len(left), 0
-        while to_come and len(left) < max_num_seqs and to_come[-1].arrival_ns / NS <= now_s:
-            request = to_come.pop()
-            prefill_tokens += len(request.prompt_token_ids)
-            left.append(request.output_tokens)
-        now_s += pace.step_s(prefill_tokens, decode_rows)
-        left = [tokens - 1 for tokens in left if tokens > 1]
-    return now_s
+        while waiting and len(left) < max_num_seqs:
+            due = waiting.popleft()
+            prefill_tokens += len(due.request.prompt_token_ids)
+            left[due.number] = due.request.output_tokens
+        now_ns += max(1, round(NS * pace.step_s(prefill_tokens, decode_rows)))
+        left = {number: tokens - 1 for number, tokens in left.items()}
+        for number in [number for number, tokens in left.items() if tokens <= 0]:
+            del left[number]
+            schedule.ended(number, now_ns, (0,) * workload.requests[number].output_tokens)
+    return now_ns / NS
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -40,6 +41,8 @@ def test_a_schedule_is_replayed_with_its_arrivals_and_seats():
     assert expected_run_s(workload((100, 11, 0), (100, 11, 0)), pace, 8) == pytest.approx(0.2 + 0.1)
     assert expected_run_s(workload((100, 11, 0), (100, 11, 0)), pace, 1) == pytest.approx(0.4)
     assert expected_run_s(workload((100, 11, 0), (100, 11, 5)), pace, 8) == pytest.approx(5.2)
+    closed = replace(workload((100, 11, 0), (100, 11, 0)), concurrency=1)
+    assert expected_run_s(closed, pace, 8) == pytest.approx(0.4)
     four = workload(*[(0, 11, 0)] * 4)
     assert expected_run_s(four, pace, 8) == pytest.approx(0.2)  # twice the rows, twice the time
 
