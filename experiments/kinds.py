@@ -152,6 +152,26 @@ def _run_profile(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldC
     return run_profile(run.spec, store, run.id, on_live, should_cancel)
 
 
+# -- sweep ---------------------------------------------------------------------------------------------------------
+
+
+def _check_sweep(spec: Spec) -> dict[str, Any]:
+    from experiments.sweep.spec import SweepSpec
+
+    return SweepSpec.from_dict(spec).to_dict()
+
+
+def _run_sweep(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.sweep.run import run_sweep
+
+    return run_sweep(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_sweep(spec: Spec) -> str:
+    values = f"={','.join(str(value) for value in spec['values'])}" if spec["values"] else ""
+    return _joined(f"{spec['over']}{values} on {spec['workload']}", _settings(spec))
+
+
 # -- claim ---------------------------------------------------------------------------------------------------------
 
 
@@ -204,6 +224,13 @@ KINDS: dict[str, Kind] = {
         run=_run_profile,
         says=lambda spec: _joined(spec["step"], _varied(spec), _settings(spec)),
         resumable="a profile",
+    ),
+    "sweep": Kind(
+        check=_check_sweep,
+        run=_run_sweep,
+        says=_says_sweep,
+        resumable="a sweep",
+        has_events=True,
     ),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

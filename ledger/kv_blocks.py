@@ -116,4 +116,9 @@ def admitted(
 ) -> int:
     """Sequences of `seq_len` tokens that a pool of so many bytes holds at once, each in whole blocks of its own."""
     blocks = kv_memory_bytes // form.block_bytes(spec, block_size)
-    return min(max_num_seqs, blocks // -(-seq_len // block_size))
+    return min(max_num_seqs, sequences_held(blocks, block_size, seq_len))
+
+
+def sequences_held(blocks: int, block_size: int, seq_len: int) -> int:
+    """Sequences of `seq_len` tokens (from 1) that so many blocks hold at once, each in whole blocks of its own."""
+    return blocks // -(-seq_len // block_size)

@@ -29,6 +29,7 @@ from experiments.cli import (
     runs,
     serve,
     speculation,
+    sweep,
     train_draft,
     ui,
 )
@@ -68,6 +69,7 @@ app.command("generate")(generate.generate)
 app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("factorial")(factorial.factorial)
+app.command("sweep")(sweep.sweep)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
 app.command("profile")(profile.profile)

@@ -71,6 +71,10 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         from experiments.cli.speculation import print_speculation
 
         print_speculation(run.result)
+    elif run.result is not None and run.kind == "sweep":
+        from experiments.cli.sweep import print_sweep
+
+        print_sweep(run.result)
     elif run.result is not None and run.kind == "profile":
         from experiments.cli.profile import print_profile
 
