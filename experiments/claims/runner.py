@@ -11,7 +11,9 @@ from typing import Any
 from experiments.claims import (
     arithmetic,
     batching,
+    both_knees,
     bounds,
+    capped_batch,
     draft_exact,
     draft_forms,
     draft_passes,
@@ -23,16 +25,19 @@ from experiments.claims import (
     kv_admission,
     kv_quality,
     latency_parts,
+    load_and_latency,
     memory_accounts,
     monthly,
     paging,
     prefix_reuse,
+    two_loads,
     weight_quality,
 )
 from experiments.claims.catalogue import get_claim
 from experiments.claims.comparison import Compare
 from experiments.claims.draft_rows import Measure
 from experiments.claims.quality_rows import Arms, Evaluate
+from experiments.claims.sweep_rows import Sweep
 from experiments.quality.evaluation import Evaluation
 from experiments.quality.items import Item
 from experiments.quality.texts import Text
@@ -79,6 +84,13 @@ CHECKED_BY_DRAFTS: dict[str, Callable[[Mapping[str, Any], Measure], dict[str, An
     "C18": draft_forms.losing,
     "C37": draft_passes.poor_draft,
 }
+CHECKED_BY_SWEEP: dict[str, Callable[[Mapping[str, Any], Sweep], dict[str, Any]]] = {
+    "C01": load_and_latency.triangle,
+    "C35": both_knees.check,
+    "C36": load_and_latency.alone_and_loaded,
+    "C44": capped_batch.check,
+    "C46": two_loads.check,
+}
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
@@ -93,6 +105,7 @@ def run_claim(
     bench: memory_accounts.Bench | None = None,
     evaluate: Evaluate | None = None,
     measure: Measure | None = None,
+    sweep: Sweep | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -103,7 +116,8 @@ def run_claim(
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. `bench` does the same for a single run, which is not kept, `evaluate` for an evaluation, whose scores are
-    kept, `measure` for forms of draft, whose run is kept. Raises InputError for an unknown claim or option.
+    kept, `measure` for forms of draft and `sweep` for a sweep, whose runs are kept. Raises InputError for an unknown
+    claim or option.
     """
     claim = get_claim(claim_id)
     for name in options or {}:
@@ -122,6 +136,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_DRAFTS:
         measure = measure or _stored_drafts(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_DRAFTS[claim.id](options or {}, measure)
+    elif claim.id in CHECKED_BY_SWEEP:
+        sweep = sweep or _stored_sweep(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_SWEEP[claim.id](options or {}, sweep)
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
@@ -174,6 +191,24 @@ def _stored_drafts(
         )
 
     return measure
+
+
+def _stored_sweep(store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]) -> Sweep:
+    """Runs a sweep in this process and keeps it as a run of its own, so that the evidence can be opened."""
+
+    def sweep(spec: dict[str, Any]) -> Mapping[str, Any]:
+        from experiments.sweep.run import run_sweep
+        from experiments.sweep.spec import SweepSpec
+
+        checked = SweepSpec.from_dict(spec)
+        return run_kept(
+            store,
+            "sweep",
+            checked.to_dict(),
+            lambda run_id: run_sweep(checked, store, run_id, on_live, should_cancel),
+        )
+
+    return sweep
 
 
 def _stored_comparison(

@@ -59,7 +59,7 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
     every = [compute_metrics(record, price_per_device_hour=price, slo=spec.slo) for record in records]
     merged = over_repeats(every)
     merged["objectives"] = check(merged, parse_slo(spec.slo))
-    samples = [samples_of(record) for record in records]
+    latencies = [latency_per_token_s(samples_of(record)) for record in records]
     grown = [growth(record) for record in records] if point.load.rate_rps is not None else []
     clients = point.load.concurrency
     held = [None if clients is None else steady(record, clients) for record in records]
@@ -77,7 +77,7 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
         "growing": _most(one["growing"] for one in grown),
         "behind": _most(one["behind"] for one in grown),
         "growth": grown,
-        "latency_per_token_s": _middle([latency_per_token_s(one) for one in samples]),
+        "latency_per_token_s": _middle(latencies),
         "ttft_p95_s": merged["ttft_s"]["p95"],
         "itl_p95_s": merged["itl_s"]["p95"],
         "cost_per_million_output_tokens": merged["cost_per_million_output_tokens"],
@@ -86,7 +86,7 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
         "slo_attainment": merged["slo_attainment"],
         "meets": _meets(merged["objectives"]),
         "kv": _pressures(pressures),
-        "repeats": [_repeat(*pair) for pair in zip(every, held, strict=True)],
+        "repeats": [_repeat(*one) for one in zip(every, held, latencies, strict=True)],
         "metrics": {key: value for key, value in merged.items() if key not in ("workload", "config", "environment")},
         "warnings": _warnings(every, records, point),
         "environment": records[0]["environment"],
@@ -94,13 +94,15 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
     }
 
 
-def _repeat(metrics: Mapping[str, Any], held: tuple[float, float] | None) -> dict[str, Any]:
+def _repeat(metrics: Mapping[str, Any], held: tuple[float, float] | None, latency: float | None) -> dict[str, Any]:
     return {
         "output_tokens_per_s": held[0] if held else metrics["output_tokens_per_s"],
         "requests_per_s": held[1] if held else metrics["requests_per_s"],
         "ttft_p95_s": metrics["ttft_s"]["p95"],
         "itl_p95_s": metrics["itl_s"]["p95"],
+        "itl_mean_s": metrics["itl_s"]["mean"],
         "goodput_rps": metrics["goodput_rps"],
+        "latency_per_token_s": latency,
     }
 
 

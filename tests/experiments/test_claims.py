@@ -27,6 +27,7 @@ from experiments.claims.runner import (
     CHECKED_BY_EVALUATION,
     CHECKED_BY_FORMULA,
     CHECKED_BY_RUN,
+    CHECKED_BY_SWEEP,
 )
 from experiments.compare import run_comparison
 from experiments.memory_view import account_rows
@@ -53,6 +54,7 @@ def test_a_claim_is_open_exactly_when_no_check_exists():
         CHECKED_BY_COMPARISON,
         CHECKED_BY_DRAFTS,
         CHECKED_BY_RUN,
+        CHECKED_BY_SWEEP,
     )
     runnable = {claim for by in checks for claim in by}
     assert {claim.id for claim in load_claims() if claim.state == "checkable"} == runnable

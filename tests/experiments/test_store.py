@@ -72,7 +72,7 @@ def test_an_unknown_run_field_or_state_is_refused_in_one_line(store):
         lambda: store.delete_run("00000000"),
         lambda: store.update_run(run_id, state="finished"),
         lambda: store.update_run(run_id, created_at="now"),
-        lambda: store.create_run("sweep", {}),
+        lambda: store.create_run("walk", {}),
     ]
     for call in calls:
         with pytest.raises(InputError) as error:
