@@ -104,8 +104,9 @@ def _workload_label(name: str, current: dict[str, Any]) -> str:
     spec = WORKLOADS[name]
     count = current["num_requests"] or spec.num_requests
     rate_rps = current["rate_rps"] or spec.rate_rps
-    key = "picker.burst" if rate_rps is None else "picker.rate"
-    return f"{workload_name(name)} · {t(key, count=count, rate=f'{rate_rps or 0:g}')}"
+    clients = current.get("concurrency")
+    key = "picker.clients" if clients else "picker.burst" if rate_rps is None else "picker.rate"
+    return f"{workload_name(name)} · {t(key, count=count, rate=f'{rate_rps or 0:g}', clients=clients)}"
 
 
 def _held_equal(current: dict[str, Any], active: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -70,12 +71,17 @@ def print_workload(described: dict[str, Any]) -> None:
     if sessions:
         out.print(f"{sessions['count']} conversations, {number(sessions['mean_turns'])} turns each on average, "
                   f"{sessions['most_turns']} at most")  # fmt: skip
-    changes = [f"{count} {name} clipped" for name, count in described["clipped"].items() if count]
-    changes += [f"{count} dropped: {reason}" for reason, count in described["dropped"].items()]
-    changes += [f"{name} scale {described[f'{name}_scale']:g}" for name in ("time", "length")
-                if described[f"{name}_scale"] != 1]  # fmt: skip
-    for line in [*changes, *described["notes"]]:
+    for line in workload_changes(described):
         out.print(line)
+
+
+def workload_changes(described: Mapping[str, Any] | None) -> list[str]:
+    """What was clipped, dropped or scaled of a workload, and what must be known of its trace, a line each."""
+    given = described or {}
+    lines = [f"{count} {name} clipped" for name, count in given.get("clipped", {}).items() if count]
+    lines += [f"{count} dropped: {reason}" for reason, count in given.get("dropped", {}).items()]
+    lines += [f"{name} scale {scale:g}" for name in ("time", "length") if (scale := given.get(f"{name}_scale", 1)) != 1]
+    return [f"workload: {line}" for line in (*lines, *given.get("notes", ()))]
 
 
 def print_comparison(result: dict[str, Any]) -> None:
@@ -101,6 +107,8 @@ def print_comparison(result: dict[str, Any]) -> None:
     out.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
                   f"{result['repeats']} repeats")  # fmt: skip
     out.print(table)
+    for line in workload_changes(result["workload"]):
+        out.print(line)
     missing = quality_missing(result)
     if missing is not None:
         out.print(f"quality not measured: {missing}; {result['variable']} can change what the model answers",
@@ -148,6 +156,8 @@ def print_metrics(result: dict[str, Any]) -> None:
         "prefix hit rate": _at(result, "prefix", "hit_rate"),
         "latency unexplained, share, p50": _at(result, "unexplained_share", "p50"),
     }
+    for line in workload_changes(result.get("workload")):
+        out.print(line)
     figures = plain_table("figure", result["provenance"])
     for label, value in rows.items():
         figures.add_row(label, number(value))

@@ -280,6 +280,8 @@ def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
     return tag(
         "section",
         _heading(words("settings"), None, words),
+        tag("h3", words("workload")),
+        _pairs(result.get("workload") or {}, words),
         tag("h3", words("held_equal")),
         _pairs(result.get("held_equal") or {}, words),
         *((tag("h3", words("held_because")), _pairs(held, words)) if held else ()),

@@ -15,6 +15,7 @@ WORDS: dict[str, tuple[str, str]] = {
         "{variable}, workload {workload}: one variable changes, everything else is held equal.",
         "{variable}，负载 {workload}：一次只改一个变量，其余保持不变。",
     ),
+    "workload": ("Workload", "负载"),
     "run": ("run {id}, {time} UTC", "运行 {id}，{time} UTC"),
     "cancelled": (
         "The comparison was cancelled; this is what the finished repeats say.",

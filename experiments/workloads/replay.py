@@ -74,7 +74,7 @@ def replay(path: Path, form: str, *, seed: int, tokenizer: TokenizerLike, option
             dropped=rows.dropped,
             time_scale=options.time_scale,
             length_scale=options.length_scale,
-            trace=_identity(path, form, rows, len(requests)),
+            trace={**_identity(path, form, rows, len(requests)), **builder.repeated()},
             notes=tuple(filter(None, [FORMATS[form].note])),
         ),
     )
@@ -176,6 +176,11 @@ class _Builder:
                 self._last[row.conversation] = len(made) - 1
         return made
 
+    def repeated(self) -> dict[str, float]:
+        """repeated_prompt_share, of a trace with hashed blocks: the share of all prompt tokens that stand in leading
+        blocks an earlier prompt had too, which is what a prefix cache that forgets nothing would find."""
+        return {"repeated_prompt_share": self._blocks.repeated / self._blocks.sent} if self._blocks.sent else {}
+
     def _request(self, row: Row, before: WorkloadRequest | None, parent: int | None) -> WorkloadRequest | None:
         output = self._limits.output(self._answer_tokens(row))
         ids = self._prompt(row, later=before is not None)
@@ -237,9 +242,12 @@ class _Blocks:
         self._block_tokens = block_tokens
         self._root = [seed, zlib.crc32(name.encode())]
         self._made: dict[int, tuple[int, ...]] = {}
+        self._seen: set[int] = set()
+        self.sent = self.repeated = 0  # tokens of prompts, and those of them in leading blocks that were sent before
 
     def prompt(self, hash_ids: Sequence[int], num_tokens: int) -> tuple[int, ...]:
         """The blocks one after another, cut at `num_tokens`; without enough of them, text that is nobody else's."""
+        self._count(hash_ids, num_tokens)
         full, rest = divmod(num_tokens, self._block_tokens)
         ids = [token for hash_id in islice(hash_ids, full) for token in self._block(hash_id)]
         missing = num_tokens - len(ids)
@@ -250,6 +258,12 @@ class _Blocks:
             else:
                 ids += self._text(missing, [*hash_ids, num_tokens])
         return tuple(ids)
+
+    def _count(self, hash_ids: Sequence[int], num_tokens: int) -> None:
+        self.sent += num_tokens
+        known = next((place for place, hash_id in enumerate(hash_ids) if hash_id not in self._seen), len(hash_ids))
+        self.repeated += min(known * self._block_tokens, num_tokens)
+        self._seen.update(hash_ids)
 
     def _block(self, hash_id: int) -> tuple[int, ...]:
         if hash_id not in self._made:
