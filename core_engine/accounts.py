@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 from core_engine.executor.torch_executor import most_drafts
 from core_engine.kv.format import KVFormat
 from core_engine.memory_readings import device_memory, process_peak_bytes, process_rss_bytes
+from core_engine.parallel.executor import ParallelExecutor
+from core_engine.parallel.told import predicted_of_ranks, rank_accounts, runtime_of_all
 from ledger.memory import MemoryLedger, predict_ledger
 from ledger.reconcile import Reading, reconcile
 from ledger.step_kernels import StepKernels
@@ -28,6 +30,8 @@ SMALL_INTS = range(-5, 257)  # CPython has each of these once
 def predicted_ledger(engine: Engine) -> MemoryLedger:
     """What the engine's settings say, and the reading taken before its weights were read."""
     config, weights = engine.config, engine.loaded.weights
+    if isinstance(engine.executor, ParallelExecutor):
+        return predicted_of_ranks(engine.executor, config, engine.loaded.runtime_bytes)
     beside = 0 if config.chunked_prefill == "on" else config.max_num_seqs  # a whole prompt beside running decodes
     return predict_ledger(
         engine.loaded.spec,
@@ -72,7 +76,7 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
         found = reconcile(predicted, measured, whole)
         return {**found, "allocated_bytes": device.allocated, "reserved_bytes": device.reserved}
     measured |= {
-        "runtime": Reading(loaded.runtime_bytes, "the same reading: interpreter, libraries, tokenizer"),
+        "runtime": Reading(_runtime_bytes(engine), "the same reading: interpreter, libraries, tokenizer"),
         "history": Reading(
             history_bytes(engine),
             "steps and requests kept, from the sizes of a few; it grows with the run, up to a bound",
@@ -81,7 +85,21 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
     }
     if engine.beside_bytes:
         measured["other_models"] = Reading(engine.beside_bytes, "weights of the comparison's other model")
-    return {**reconcile(predicted, measured, process_rss_bytes()), "process_peak_bytes": process_peak_bytes()}
+    return {**reconcile(predicted, measured, resident_bytes(engine)), "process_peak_bytes": process_peak_bytes()}
+
+
+def resident_bytes(engine: Engine) -> int | None:
+    """Resident memory of this process, and of the ranks where there are some."""
+    own = process_rss_bytes()
+    if own is None or not isinstance(engine.executor, ParallelExecutor):
+        return own
+    return own + sum(account["process_rss_bytes"] or 0 for account in rank_accounts(engine.executor))
+
+
+def _runtime_bytes(engine: Engine) -> int | None:
+    if isinstance(engine.executor, ParallelExecutor):
+        return runtime_of_all(engine.executor, engine.loaded.runtime_bytes)
+    return engine.loaded.runtime_bytes
 
 
 def history_bytes(engine: Engine) -> int:

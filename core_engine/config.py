@@ -47,6 +47,9 @@ class EngineConfig:
     attention: str = "flash"
     kv_splits: str = "auto"
     pin_threads: str = "off"
+    tensor_parallel: int = 1
+    pipeline_parallel: int = 1
+    micro_batches: int = 0
     speculation: str = "off"
     draft_model: str = "shipped"
     num_draft_tokens: int = 4
@@ -61,6 +64,11 @@ class EngineConfig:
             values[variable(name).name] = parse_value(name, value)
         _refuse_conflicts(values)
         return cls(**values)
+
+    @property
+    def ranks(self) -> int:
+        """Processes that the model is split over; 1: it is in the engine's own."""
+        return self.tensor_parallel * self.pipeline_parallel
 
     def settings(self) -> dict[str, Value]:
         """Every variable and its value, for records and reports."""

@@ -15,6 +15,7 @@ from typing import Any
 from core_engine.accounts import predicted_ledger
 from core_engine.intake import whole_ids
 from core_engine.outputs import Completion, Output
+from core_engine.parallel.executor import ParallelExecutor
 from core_engine.plan import Watch
 from core_engine.request import SamplingParams, State
 from core_engine.sessions import Session
@@ -139,6 +140,7 @@ class Engine(SteppingEngine):
             "kv_tail_bytes": self.executor.kv_tail_bytes(),
             "weights_bytes": self.loaded.weights.num_bytes(),
             "activation_peak_bytes": self.executor.activation_peak_bytes(),
+            "ranks": len(self.executor.parts) if isinstance(self.executor, ParallelExecutor) else 1,
         }
 
     def snapshot(self) -> dict[str, Any]:
@@ -157,6 +159,8 @@ class Engine(SteppingEngine):
         """Let go of ended requests and of the trace; the prefix cache stays."""
         self.sessions.forget([session.request for session in self.sessions.ended.values()])
         self.trace.clear()
+        if isinstance(self.executor, ParallelExecutor):
+            self.executor.counters.clear()
         self.scheduler.num_preemptions = 0
         self.speculation.clear()
         self.scheduler.layout.restate(self.scheduler.running)

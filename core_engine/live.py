@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from core_engine.accounts import memory_accounts
+from core_engine.accounts import memory_accounts, resident_bytes
 from core_engine.kv_usage import kv_usage
-from core_engine.memory_readings import process_rss_bytes
+from core_engine.parallel.executor import ParallelExecutor
+from core_engine.parallel.told import parallel_record
 from core_engine.request import Request, State
 from core_engine.trace import events_json
 
@@ -46,7 +47,7 @@ def memory_ledger(engine: Engine) -> dict[str, int | None]:
     pool, activations = engine.executor.kv_pool_bytes(), engine.executor.activation_peak_bytes()
     tails = engine.executor.kv_tail_bytes()
     on_this_cpu = engine.loaded.weights.device.type == "cpu" and provenance(engine) == "measured"
-    rss = process_rss_bytes() if on_this_cpu else None
+    rss = resident_bytes(engine) if on_this_cpu else None
     return {
         "weights_bytes": weights,
         "kv_pool_bytes": pool,
@@ -110,7 +111,14 @@ def snapshot(engine: Engine) -> dict[str, Any]:
         ],
         "ledger": {**memory_ledger(engine), **accounts_of(engine)},
         "kv": kv_usage(scheduler),
+        **parallel_of(engine),
     }
+
+
+def parallel_of(engine: Engine) -> dict[str, Any]:
+    """{"parallel": ...} of an engine whose model lies in ranks; nothing of another."""
+    executor = engine.executor
+    return {"parallel": parallel_record(executor)} if isinstance(executor, ParallelExecutor) else {}
 
 
 def record(engine: Engine) -> dict[str, Any]:
@@ -128,6 +136,7 @@ def record(engine: Engine) -> dict[str, Any]:
         "host_ns": [list(interval) for interval in trace.host_ns],
         "kv_events_after": events_json(engine.scheduler.layout.journal),
         "requests": [request.to_record() for request in requests],
+        **parallel_of(engine),
         "memory": {
             "weights_bytes": ledger["weights_bytes"],
             "kv_pool_bytes": ledger["kv_pool_bytes"],

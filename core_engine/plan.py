@@ -144,7 +144,8 @@ class StepResult:
     accepted, per row: how many of its drafts come before that token; empty when no row had any. logprobs, per row too,
     one for each of those tokens, is empty when no row asked for them. model_s: time in the decoder, None where it can't
     be told apart, as on a device that computes while the host goes on. hidden, where a proposer needs it: hidden states
-    after the final norm [tokens of the step, hidden_size].
+    after the final norm [tokens of the step, hidden_size]. parallel: what the ranks of a step handed over (see
+    parallel/counters.py), None without ranks.
     """
 
     tokens: tuple[int | None, ...]
@@ -153,3 +154,4 @@ class StepResult:
     model_s: float | None = None
     accepted: tuple[int, ...] = ()
     hidden: Any = field(default=None, compare=False)
+    parallel: dict[str, Any] | None = field(default=None, compare=False)

@@ -15,7 +15,7 @@ from core_engine.clock import Clock, MonotonicClock
 from core_engine.config import EngineConfig
 from core_engine.environment import describe
 from core_engine.executor.base import CaptureCost, Executor
-from core_engine.executor.torch_executor import make_torch_executor
+from core_engine.executor.make import make_executor
 from core_engine.flights import Flight, Flights
 from core_engine.intake import RateLimit, refuse_full_queue, refuse_prompt, whole_ids
 from core_engine.kv.format import KVFormat
@@ -23,6 +23,8 @@ from core_engine.kv_layout import kv_layout
 from core_engine.memory_readings import restart_peak
 from core_engine.model.loader import LoadedModel
 from core_engine.outputs import Output
+from core_engine.parallel.executor import ParallelExecutor
+from core_engine.parallel.told import describe_ranks
 from core_engine.plan import StepPlan, StepResult
 from core_engine.prefix import namespace
 from core_engine.request import Request, SamplingParams
@@ -53,7 +55,7 @@ class SteppingEngine:
         self.tokenizer = loaded.tokenizer
         self.clock = clock or MonotonicClock()
         restart_peak()
-        self.executor = executor or make_torch_executor(config, loaded)
+        self.executor = executor or make_executor(config, loaded)
         form = KVFormat.from_config(config, loaded.weights.dtype)
         self.pool = BlockPool(self.executor.num_blocks, config.block_size)
         self._capacity = self.pool.num_blocks * self.pool.block_size
@@ -87,6 +89,7 @@ class SteppingEngine:
             **quantizing,
             "pinned": not_bound or "yes",
             **_captured(self.executor),
+            **(describe_ranks(self.executor) if isinstance(self.executor, ParallelExecutor) else {}),
         }
         self.beside_bytes = 0  # weights of other models in this process, told by who loaded them
 

@@ -33,6 +33,7 @@ class StepTimer:
     draft_ns: int = 0  # from plan_start_ns on: proposing tokens
     observe_ns: int = 0  # after execute_end_ns: a proposer reading hidden states
     outcomes: list[Outcome] = field(default_factory=list)  # of the decode rows, with speculation
+    parallel: dict[str, Any] | None = None  # what ranks handed over and waited for
     used_blocks: int = 0
     kv: dict[str, int] | None = None
     kv_events: list[KVEvent] = field(default_factory=list)  # that led to where the blocks were meanwhile
@@ -73,7 +74,7 @@ class Trace:
 
     def executed(self, timer: StepTimer, plan: StepPlan, result: StepResult, scheduler: Scheduler) -> None:
         """Look at the pool after a step's execution, before its commit gives blocks back."""
-        timer.model_s = result.model_s
+        timer.model_s, timer.parallel = result.model_s, result.parallel
         timer.used_blocks = scheduler.pool.num_used
         timer.kv = kv_usage(scheduler, plan)
         timer.kv_events = scheduler.layout.drain()
@@ -98,6 +99,7 @@ class Trace:
                 "execute_end_ns": timer.execute_end_ns,
                 "model_s": timer.model_s,
                 **timer.drafting(),
+                **({} if timer.parallel is None else {"parallel": timer.parallel}),
                 "commit_end_ns": now_ns,
                 "prefill_tokens": sum(count for _, _, count, kind, _ in rows if kind == "prefill"),
                 "decode_tokens": sum(count for _, _, count, kind, _ in rows if kind == "decode"),

@@ -16,7 +16,8 @@ class Variable:
     a "path" is one of its choices, or leads to what `paths` says.
     derives names what follows from it (listed in results as changed because of it), moves the curves it should move,
     peers the flag that does the same elsewhere, requires the values of other variables that a value of it needs,
-    excludes those that it can't go with, acts_with those of which one is needed for it to change anything.
+    excludes those that it can't go with, alike those that a comparison holds in both arms unless somebody chose others
+    (so that nothing else differs), acts_with those of which one is needed for it to change anything.
     """
 
     name: str
@@ -34,6 +35,7 @@ class Variable:
     peers: Mapping[str, str] = field(default_factory=dict)
     requires: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     excludes: Mapping[str, Mapping[str, Value | tuple[Value, ...]]] = field(default_factory=dict)
+    alike: Mapping[str, Mapping[str, Value]] = field(default_factory=dict)
     acts_with: Mapping[str, tuple[Value, ...]] = field(default_factory=dict)
 
     def ruled_out(self, value: Value) -> dict[str, tuple[Value, ...]]:

@@ -17,6 +17,18 @@ W4A16 = ("w4a16-rtn", "w4a16-awq", "w4a16-gptq")
 QUANTIZED = ("as-stored", "w8a16", "w8a8", *W4A16)
 KV_SPLITS = ("1", "2", "4", "8", "16", "32")
 KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "int2")
+# What ranks don't compute: a step that is one call, formats whose groups a shard would cut, drafts that read the model.
+MOST_RANKS = 64
+NOT_ON_RANKS: dict[str, Value | tuple[Value, ...]] = {
+    "kernels": ("compiled", "triton"),
+    "graph": "on",
+    "kv_splits": KV_SPLITS,
+    "pin_threads": "auto",
+    "weights": QUANTIZED,
+    "head_weights": "int8",
+    "speculation": ("draft", "medusa", "eagle", "self"),
+}
+RANKS = tuple(str(count) for count in range(2, MOST_RANKS + 1))
 WITHOUT_ZERO = tuple(name for name in KV_DTYPES if name not in ("int4", "int2"))
 
 
@@ -142,7 +154,7 @@ def _entries() -> tuple[Variable, ...]:
             derives=("num_kv_blocks",),
             moves=("output_tokens_per_s", "ttft_s"),
             peers={"vLLM": "--kv-cache-memory-bytes", "SGLang": "--max-total-tokens", "llama.cpp": "--ctx-size"},
-            help="Memory given to the KV cache.",
+            help="Memory given to the KV cache, on each rank where there are several.",
         ),
         Variable(
             "kv_dtype",
@@ -382,6 +394,58 @@ def _entries() -> tuple[Variable, ...]:
             moves=("itl_s",),
             peers={"vLLM": "VLLM_CPU_OMP_THREADS_BIND", "llama.cpp": "--cpu-strict"},
             help="auto keeps each thread of the compiled step on a core of its own, where it has all cores; else off.",
+        ),
+        Variable(
+            "tensor_parallel",
+            "int",
+            1,
+            group="parallel",
+            minimum=1,
+            maximum=MOST_RANKS,
+            unit="ranks",
+            moves=("itl_s", "ttft_s", "output_tokens_per_s"),
+            derives=("num_kv_blocks", "weights_bytes", "kv_pool_bytes", "activation_peak_bytes", "ranks"),
+            excludes=dict.fromkeys(RANKS, NOT_ON_RANKS),
+            alike={count: {"kernels": "torch"} for count in RANKS},
+            peers={
+                "vLLM": "--tensor-parallel-size",
+                "SGLang": "--tp-size",
+                "TensorRT-LLM": "--tp_size",
+                "llama.cpp": "--split-mode row",
+            },
+            help="Processes (GPUs) that each layer is split over; its partial results are summed twice a layer.",
+        ),
+        Variable(
+            "pipeline_parallel",
+            "int",
+            1,
+            group="parallel",
+            minimum=1,
+            maximum=MOST_RANKS,
+            unit="stages",
+            moves=("itl_s", "ttft_s", "output_tokens_per_s"),
+            derives=("num_kv_blocks", "weights_bytes", "kv_pool_bytes", "activation_peak_bytes", "ranks"),
+            excludes=dict.fromkeys(RANKS, NOT_ON_RANKS),
+            alike={count: {"kernels": "torch"} for count in RANKS},
+            peers={
+                "vLLM": "--pipeline-parallel-size",
+                "SGLang": "--pp-size",
+                "TensorRT-LLM": "--pp_size",
+                "llama.cpp": "--split-mode layer",
+            },
+            help="Processes (GPUs) that the layers are dealt over; each hands its hidden states to the next.",
+        ),
+        Variable(
+            "micro_batches",
+            "int",
+            0,
+            group="parallel",
+            minimum=0,
+            maximum=MOST_RANKS,
+            moves=("ttft_s", "output_tokens_per_s"),
+            acts_with={"pipeline_parallel": tuple(map(int, RANKS))},
+            help="Pipeline parallelism only: pieces of a step that follow one another through the stages; 0 is as many "
+            "as stages.",
         ),
         Variable(
             "speculation",

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.live import LiveReport
-from experiments.rig import Rig, busy_warning, machine
+from experiments.rig import Rig, busy_warning, machine, rig_or_own
 from experiments.spec import BenchSpec
 from experiments.store import Store
 from experiments.targets import measure, target_for
@@ -27,22 +27,23 @@ def run_bench(
     does.
     """
     checked = spec if isinstance(spec, BenchSpec) else BenchSpec.from_dict(spec)
-    target = target_for(checked, rig or Rig())
     live = LiveReport(on_live, arms=1, repeats=1)
     around = machine()
-    live.phase("loading")
-    workload = target.draw(checked)
-    live.phase("warmup")
-    warmed = target.warm_up(workload, should_cancel)
-    measured = measure(
-        checked,
-        target,
-        workload,
-        around=around,
-        on_begin=lambda: live.begin_run(0, 1),
-        on_progress=lambda progress: live.tick(target, progress),
-        should_cancel=should_cancel,
-    )
+    with rig_or_own(rig) as used:
+        target = target_for(checked, used)
+        live.phase("loading")
+        workload = target.draw(checked)
+        live.phase("warmup")
+        warmed = target.warm_up(workload, should_cancel)
+        measured = measure(
+            checked,
+            target,
+            workload,
+            around=around,
+            on_begin=lambda: live.begin_run(0, 1),
+            on_progress=lambda progress: live.tick(target, progress),
+            should_cancel=should_cancel,
+        )
     metrics = measured.metrics
     if store is not None:
         store.add_record(run_id, 0, 1, measured.record)

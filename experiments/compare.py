@@ -23,7 +23,7 @@ from experiments.foresight import foreseen
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
 from experiments.quality.agreement import unknown
-from experiments.rig import Rig
+from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
 from experiments.store import Store
@@ -54,7 +54,8 @@ def run_comparison(
     or CannotRunError when the engine refuses the settings.
     """
     checked = spec if isinstance(spec, CompareSpec) else CompareSpec.from_dict(spec)
-    return _Comparison(checked, store, run_id, on_live, should_cancel, rig or Rig()).run()
+    with rig_or_own(rig) as used:
+        return _Comparison(checked, store, run_id, on_live, should_cancel, used).run()
 
 
 class _Comparison:

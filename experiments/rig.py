@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gc
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -26,6 +27,7 @@ STABLE_WITHIN = 0.10
 # Variables whose values are those of a loaded model, not of an engine.
 OF_A_MODEL = (
     "model", "device", "dtype", "kernels", "weights", "weight_group", "weight_symmetric", "head_weights",
+    "tensor_parallel", "pipeline_parallel",
 )  # fmt: skip
 
 
@@ -64,7 +66,15 @@ class Rig:
     def let_go(self, config: EngineConfig, *, keep: EngineConfig) -> None:
         """Free the model of `config`, unless that of `keep` is the same one."""
         if _loaded_key(config) != _loaded_key(keep):
-            self._loaded.pop(_loaded_key(config), None)
+            loaded = self._loaded.pop(_loaded_key(config), None)
+            if loaded is not None:
+                loaded.close()
+
+    def close(self) -> None:
+        """Let go of all models, and end the ranks of those that have some."""
+        for loaded in self._loaded.values():
+            loaded.close()
+        self._loaded.clear()
 
     def _weights_bytes(self) -> int:
         return sum(loaded.weights.num_bytes() for loaded in self._loaded.values())
@@ -91,9 +101,23 @@ class Rig:
         return self.loaded(config).tokenizer
 
 
+@contextmanager
+def rig_or_own(rig: Rig | None) -> Iterator[Rig]:
+    """The rig that is given; else one of its own, whose models are let go however the block ends."""
+    if rig is not None:
+        yield rig
+        return
+    own = Rig()
+    try:
+        yield own
+    finally:
+        own.close()
+
+
 def _loaded_key(config: EngineConfig) -> tuple[str, ...]:
-    """What a loaded model depends on."""
-    return tuple(str(config.settings()[name]) for name in OF_A_MODEL)
+    """What a loaded model depends on. Ranks are started with their share of the threads."""
+    names = (*OF_A_MODEL, "threads") if config.ranks > 1 else OF_A_MODEL
+    return tuple(str(config.settings()[name]) for name in names)
 
 
 def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:

@@ -153,13 +153,17 @@ def needed_values(chosen: Iterable[tuple[str, Value]]) -> dict[str, Value]:
 def held_because(
     chosen: Iterable[tuple[str, Value]], set_by_user: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, Value]]:
-    """name -> {"value", "because": "NAME=VALUE"} of what the chosen values need (see Variable.requires).
+    """name -> {"value", "because": "NAME=VALUE"} of what the chosen values need (see Variable.requires) or should have
+    beside them (Variable.alike, unless it was chosen otherwise).
 
     InputError, naming both, when set_by_user holds another value; a tuple there stands for the two values of the
     variable that is varied.
     """
     found: dict[str, dict[str, Value]] = {}
     for name, value in chosen:
+        for other, wanted in VARIABLES[name].alike.get(str(value), {}).items():
+            if other not in (set_by_user or {}):
+                found.setdefault(other, {"value": wanted, "because": f"{name}={value}"})
         for other, needed in VARIABLES[name].requires.get(str(value), {}).items():
             given = (set_by_user or {}).get(other, needed)
             for one in given if isinstance(given, tuple) else (given,):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 
 from ledger.errors import InputError
 from ledger.formats import positive
@@ -30,6 +32,44 @@ def stages(num_layers: int, pp: int) -> tuple[range, ...]:
     return tuple(range(start, start + size) for start, size in zip(starts, sizes, strict=True))
 
 
+def even_parts(count: int, parts: int) -> tuple[range, ...]:
+    """`count` things in a row dealt over `parts`, as evenly as can be; the first ones have one more where they must."""
+    each, over = divmod(count, parts)
+    starts = [part * each + min(part, over) for part in range(parts + 1)]
+    return tuple(range(first, last) for first, last in pairwise(starts))
+
+
+@dataclass(frozen=True)
+class HeadShare:
+    """The query and the KV heads of one rank; every query head reads a KV head that the rank holds."""
+
+    query: range
+    kv: range
+
+
+def head_shares(num_heads: int, kv_heads: int, tp: int) -> tuple[HeadShare, ...]:
+    """The heads of each of `tp` ranks, by whole KV groups: a KV head and the query heads that read it stay together.
+
+    With more ranks than KV heads each rank has one KV head, which several hold then, and a part of its group. Shares
+    may be uneven: 9 query and 3 KV heads over 2 ranks are 6 + 2 and 3 + 1.
+    InputError when there are more ranks than query heads, or when KV heads do not divide query heads.
+    """
+    positive("tp", tp, MAX_RANKS)
+    if num_heads % kv_heads:
+        raise InputError("num_key_value_heads", kv_heads, f"a divisor of the {num_heads} query heads")
+    if tp > num_heads:
+        raise InputError("tp", tp, f"at most one rank for each of the {num_heads} query heads")
+    group = num_heads // kv_heads
+    if tp <= kv_heads:
+        return tuple(HeadShare(range(p.start * group, p.stop * group), p) for p in even_parts(kv_heads, tp))
+    holders = [len(ranks) for ranks in reversed(even_parts(tp, kv_heads))]  # fewest first: rank 0 is the largest
+    return tuple(
+        HeadShare(range(kv * group + part.start, kv * group + part.stop), range(kv, kv + 1))
+        for kv, ranks in enumerate(holders)
+        for part in even_parts(group, ranks)
+    )
+
+
 def outer_stages(name: str, pp: int, *, tied: bool) -> tuple[int, ...]:
     """The stages that hold a parameter outside the layers: the first for the embedding (the last too when the head is
     tied to it), the last for what follows the layers.
@@ -48,8 +88,9 @@ def layers_in(stage: range, layers: Sequence[int]) -> int:
 def rank_share(name: str, part: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
     """(n, of): the largest of `tp` ranks holds n / of of this parameter.
 
-    Heads, MLP width, experts' width and vocabulary are split; KV heads never below one a rank; norms, routers, latent
-    down-projections, learned positions and the biases that follow a row split are held by every rank.
+    Heads go by whole KV groups (`head_shares`), KV heads never below one a rank. MLP width and vocabulary are split,
+    the first ranks one more where that does not divide; experts' width is split. Norms, routers, latent
+    down-projections, learned positions and the biases that follow a row split are held whole.
     """
     if tp == 1 or part == "norms" or _WHOLE.search(name):
         return 1, 1
@@ -59,19 +100,27 @@ def rank_share(name: str, part: str, spec: ModelSpec, tp: int) -> tuple[int, int
         found = LAYER.search(name)
         heads = spec.layers[int(found[1])].state_heads if found and int(found[1]) < spec.num_layers else 0
         return (-(-heads // tp), heads) if heads else (1, tp)
-    return 1, tp
+    width = {"mlp": spec.intermediate_size, "embedding": spec.vocab_size, "head": spec.vocab_size}.get(part, 0)
+    return (-(-width // tp), width) if width else (1, tp)
 
 
 def _attention_share(name: str, spec: ModelSpec, tp: int) -> tuple[int, int]:
     found = LAYER.search(name)
     layer = spec.layers[int(found[1])] if found and int(found[1]) < spec.num_layers else None
     kv_heads = (layer.kv_heads if layer else 0) or spec.num_kv_heads
-    query, kv = -(-spec.num_heads // tp), max(1, -(-kv_heads // tp))
+    query, kv = _most_query_heads(spec.num_heads, kv_heads, tp), max(1, -(-kv_heads // tp))
     if _KEY_VALUE.search(name):
         return kv, kv_heads
     if _FUSED.search(name):
         return query + 2 * kv, spec.num_heads + 2 * kv_heads
     return query, spec.num_heads
+
+
+def _most_query_heads(num_heads: int, kv_heads: int, tp: int) -> int:
+    """Of the largest rank. More ranks than heads repeat them; heads that form no groups are dealt one by one."""
+    if tp > num_heads or num_heads % kv_heads:
+        return -(-num_heads // tp)
+    return max(len(share.query) for share in head_shares(num_heads, kv_heads, tp))
 
 
 _BEFORE = re.compile(r"embed|wte|wpe|per_layer_(?:model_)?proj|project_in|emb\b")

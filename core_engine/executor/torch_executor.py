@@ -14,19 +14,20 @@ from core_engine.config import EngineConfig
 from core_engine.environment import dtype_name
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.base import CaptureCost, Launched
+from core_engine.executor.largest_steps import Room
 from core_engine.executor.runner import CompiledRunner, Launcher, StepRunner, TorchRunner
 from core_engine.executor.sampler import logit_places, nothing_sampled, sample_step
+from core_engine.executor.storage import block_bytes_of, blocks_in, make_cache, tensors_of_cache
 from core_engine.kernels.choice import TRITON
 from core_engine.kernels.options import StepOptions
-from core_engine.kv.block import BlockLayout
 from core_engine.kv.cache import QuantizedCache
 from core_engine.kv.format import KVFormat
-from core_engine.memory_readings import prefer_huge_pages, return_freed_memory
+from core_engine.memory_readings import return_freed_memory
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
-from core_engine.plan import GREEDY, Row, StepPlan, StepResult
-from ledger.errors import CannotRunError, InputError
+from core_engine.plan import Row, StepPlan, StepResult
+from ledger.errors import CannotRunError
 
 MIB = 1024**2
 
@@ -63,21 +64,9 @@ class TorchExecutor:
         self._options = options
         form = kv_format or KVFormat(dtype_name(decoder.weights.dtype))
         form.refuse_what_cannot_run(self._device, spec.head_dim)
-        layout = BlockLayout.of(form.blocks, block_size, spec.num_kv_heads, spec.head_dim)
-        elements = 2 * block_size * spec.num_kv_heads * spec.head_dim
-        block_bytes = spec.num_layers * (layout.block_bytes if form.is_quantized else elements * form.dtype.itemsize)
-        self.num_blocks = kv_memory_bytes // block_bytes
-        if self.num_blocks < 1:
-            raise InputError(
-                "kv_memory_mib",
-                kv_memory_bytes // MIB,
-                f"at least {-(-block_bytes // MIB)}: one block is {block_bytes:,} B",
-            )
-        self._block_bytes = block_bytes
-        self._cache = self._make_cache(form, num_slots)
-        for tensor in self.cache_tensors():
-            prefer_huge_pages(tensor)
-            tensor.zero_()
+        self._block_bytes = block_bytes_of(spec, form, block_size)
+        self.num_blocks = blocks_in(kv_memory_bytes, self._block_bytes)
+        self._cache = make_cache(spec, form, self.num_blocks, block_size, num_slots, self._device)
         self._activation_peak_bytes = 0
         self._runner: StepRunner | None = None
         self._launcher: Launcher | None = None
@@ -99,16 +88,9 @@ class TorchExecutor:
         else:
             self._runner = TorchRunner(decoder, cache, options, pad_to=pad_to, **places)
 
-    def _make_cache(self, form: KVFormat, num_slots: int) -> torch.Tensor | QuantizedCache:
-        spec, blocks = self._decoder.spec, self.num_blocks + 1
-        if form.is_quantized:
-            return QuantizedCache(spec, form, blocks, self.block_size, num_slots, self._device)
-        shape = (spec.num_layers, 2, blocks, self.block_size, spec.num_kv_heads, spec.head_dim)
-        return torch.empty(shape, dtype=form.dtype, device=self._device)
-
     def cache_tensors(self) -> list[torch.Tensor]:
         """All memory of the cache, the pool first."""
-        return self._cache.tensors() if isinstance(self._cache, QuantizedCache) else [self._cache]
+        return tensors_of_cache(self._cache)
 
     def kv_pool_bytes(self) -> int:
         """Bytes of the pool's blocks really allocated, the padding block apart."""
@@ -173,41 +155,23 @@ class TorchExecutor:
         """
         there = [*self.cache_tensors(), *self._decoder.weights.tensors()]
         with ActivationMeter(there) as meter:  # one for both steps: the compiled step's workspace stays after the first
-            for rows in self._largest_steps(max_num_seqs, max_num_batched_tokens):
+            for rows in self.largest_steps(max_num_seqs, max_num_batched_tokens):
                 self.execute(StepPlan(index=0, rows=rows, reserved=()))
         for tensor in self.cache_tensors():
             tensor.zero_()
         return_freed_memory()  # or the C library keeps up to 200 MB of what the dummy rows of 2,048 tokens took
         return meter.peak_bytes
 
-    def _largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:
-        capacity = self.num_blocks * self.block_size
-        sequence = min(capacity, self._decoder.spec.max_position)
-        length = min(max_num_batched_tokens, sequence)
-        # Stored scores are the most for the last tokens of the longest sequence; without, its beginning is as large.
-        start = 0 if self._options.flash else sequence - length
-        prefill = Row("dummy", start, (0,) * length, tuple(range(self.num_blocks)), is_prefill=True, sampling=GREEDY)
-        decodes = [self._widest_decode(max_num_seqs, max_num_batched_tokens, most) for most in {0, self.most_drafts}]
-        return [(prefill,), *decodes]
-
-    def _widest_decode(self, max_num_seqs: int, max_num_batched_tokens: int, most_drafts: int) -> tuple[Row, ...]:
-        """As many rows as there may be, with as many drafts as the budget leaves each of them."""
-        seqs = min(max_num_seqs, self.num_blocks, max_num_batched_tokens)
-        share = self.num_blocks // seqs
-        context = min(share * self.block_size, self._decoder.spec.max_position)
-        spare = max_num_batched_tokens - seqs
-        rows = []
-        for i in range(seqs):
-            drafts = max(0, min(most_drafts, spare, self._most_of_a_block(), context - 1))
-            spare -= drafts
-            blocks = tuple(range(i * share, (i + 1) * share))
-            start = context - 1 - drafts
-            rows.append(Row(f"dummy{i}", start, (0,) * (1 + drafts), blocks, False, GREEDY, slot=i, num_drafts=drafts))
-        return tuple(rows)
-
-    def _most_of_a_block(self) -> int:
-        """Drafts that may follow a block's first token: those of quantized formats stay within a block."""
-        return self.block_size - 2 if isinstance(self._cache, QuantizedCache) else self.block_size * self.num_blocks
+    def largest_steps(self, max_num_seqs: int, max_num_batched_tokens: int) -> list[tuple[Row, ...]]:
+        """Dummy rows of the largest prefill and of the widest decode that there can be."""
+        room = Room(self.num_blocks, self.block_size, self._decoder.spec.max_position)
+        return room.largest_steps(
+            max_num_seqs,
+            max_num_batched_tokens,
+            self.most_drafts,
+            flash=self._options.flash,
+            quantized=isinstance(self._cache, QuantizedCache),
+        )
 
 
 def most_drafts(config: EngineConfig) -> int:

@@ -7,7 +7,7 @@ nothing of requests or blocks beyond the AttentionBatch it is handed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -98,7 +98,7 @@ class DecoderWeights:
         return sum(tensor.untyped_storage().nbytes() for tensor in self.tensors())
 
 
-class _Named:
+class NamedTensors:
     """Weights by Hugging Face name, each handed out once with its shape checked."""
 
     def __init__(self, named: Mapping[str, torch.Tensor | QuantizedMatrix]) -> None:
@@ -136,33 +136,40 @@ def assemble(spec: DecoderSpec, named: Mapping[str, torch.Tensor | QuantizedMatr
 
     InputError when a tensor is missing, has another shape than the config says, or is left unused.
     """
-    tensors = _Named(named)
+    tensors = NamedTensors(named)
     del named  # the fused parts are freed as they are joined, unless the caller holds them
     embedding = tensors.matrix("model.embed_tokens.weight", spec.vocab_size, spec.hidden_size)
-    layers = tuple(_layer(spec, tensors, f"model.layers.{index}.") for index in range(spec.num_layers))
+    layers = tuple(layer_weights(spec, tensors, f"model.layers.{index}.") for index in range(spec.num_layers))
     final_norm = tensors.take("model.norm.weight", spec.hidden_size)
     head = embedding
     if not spec.tie_embeddings:
         head = tensors.matrix("lm_head.weight", spec.vocab_size, spec.hidden_size)
-    elif "lm_head.weight" in tensors.left and not _same(tensors.left.pop("lm_head.weight"), embedding):
+    elif "lm_head.weight" in tensors.left:
+        refuse_other_head(tensors.left.pop("lm_head.weight"), embedding)
+    refuse_unused(tensors.left)
+    return DecoderWeights(embedding, layers, final_norm, head)
+
+
+def refuse_unused(names: Iterable[str]) -> None:
+    """InputError when any of these tensors would stay unread; old checkpoints store the constant inv_freq."""
+    unused = sorted(name for name in names if not name.endswith("rotary_emb.inv_freq"))
+    if unused:
+        raise InputError("model", f"tensors without a place: {', '.join(unused[:3])}", "weights of the config's family")
+
+
+def refuse_other_head(head: torch.Tensor | QuantizedMatrix, embedding: torch.Tensor | QuantizedMatrix) -> None:
+    """InputError when a head that is stored beside a tied embedding is not the same."""
+    pair = [weight.dequantized() if isinstance(weight, QuantizedMatrix) else weight for weight in (head, embedding)]
+    if not torch.equal(*pair):
         raise InputError(
             "model (tie_word_embeddings in config.json)",
             True,
             "false, since lm_head.weight differs from model.embed_tokens.weight; or weights where they are equal",
         )
-    # Old checkpoints store this constant.
-    unused = sorted(name for name in tensors.left if not name.endswith("rotary_emb.inv_freq"))
-    if unused:
-        raise InputError("model", f"tensors without a place: {', '.join(unused[:3])}", "weights of the config's family")
-    return DecoderWeights(embedding, layers, final_norm, head)
 
 
-def _same(one: torch.Tensor | QuantizedMatrix, other: torch.Tensor | QuantizedMatrix) -> bool:
-    first, second = (weight.dequantized() if isinstance(weight, QuantizedMatrix) else weight for weight in (one, other))
-    return torch.equal(first, second)
-
-
-def _layer(spec: DecoderSpec, tensors: _Named, at: str) -> LayerWeights:
+def layer_weights(spec: DecoderSpec, tensors: NamedTensors, at: str) -> LayerWeights:
+    """One layer, from the tensors whose names begin with `at`; of a shard, with the spec that the shard has."""
     hidden, inner = spec.hidden_size, spec.intermediate_size
     q_size, kv_size = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
     qkv, gate_up = (q_size, kv_size, kv_size), (inner, inner)
@@ -229,14 +236,25 @@ class Decoder:
         token_ids and positions [num_tokens]; cache [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim],
         written at batch.slots, or quantized and used by batch.rows. Of the options fused_ops and flash act here.
         """
-        hidden = self._embed(token_ids)
+        return self._norm(
+            self._through_layers(self._embed(token_ids), positions, cache, batch, options), self.weights.final_norm
+        )
+
+    def _through_layers(
+        self,
+        hidden: torch.Tensor,
+        positions: torch.Tensor,
+        cache: torch.Tensor | QuantizedCache,
+        batch: AttentionBatch,
+        options: StepOptions,
+    ) -> torch.Tensor:
         cos, sin = self._cos_and_sin(positions, hidden.dtype)
         for layer, layer_cache, window in zip(self.weights.layers, cache, self.spec.windows, strict=True):
             hidden = hidden + self._attend(
                 self._norm(hidden, layer.input_norm), layer, layer_cache, batch, window, cos, sin, options
             )
             hidden = hidden + self._mlp(self._norm(hidden, layer.post_norm), layer, options.fused_ops)
-        return self._norm(hidden, self.weights.final_norm)
+        return hidden
 
     def _embed(self, token_ids: torch.Tensor) -> torch.Tensor:
         table = self.weights.embedding

@@ -13,7 +13,7 @@ import torch
 
 from core_engine.config import EngineConfig
 from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
-from core_engine.kernels.choice import COMPILED, TRITON, KernelChoice, choose_kernels
+from core_engine.kernels.choice import COMPILED, TORCH, TRITON, KernelChoice, choose_kernels
 from core_engine.memory_readings import process_rss_bytes, return_freed_memory
 from core_engine.model.compiled import CompiledDecoder, PackedWeights
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
@@ -27,6 +27,7 @@ from core_engine.model.sources import DirectorySource, GgufSource, Source
 from core_engine.model.spec import DecoderSpec
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.model.weights import Wanted, plain_or_stored, quantized, refuse, with_head
+from core_engine.parallel.shards import REASON, ShardedModel, ShardedWeights, start_shards
 from core_engine.quant.calibrate import read_text
 from core_engine.quant.quantize import Cost, Named
 from core_engine.quant.scheme import AS_STORED, Scheme
@@ -44,7 +45,7 @@ class LoadedModel:
     """
 
     name: str
-    decoder: Decoder | CompiledDecoder
+    decoder: Decoder | CompiledDecoder | ShardedModel
     tokenizer: Tokenizer
     spec: ModelSpec
     kernels: KernelChoice
@@ -54,9 +55,14 @@ class LoadedModel:
     runtime_bytes: int | None = field(default=None, compare=False)
 
     @property
-    def weights(self) -> DecoderWeights | PackedWeights:
+    def weights(self) -> DecoderWeights | PackedWeights | ShardedWeights:
         """The tensors held."""
         return self.decoder.weights
+
+    def close(self) -> None:
+        """End the processes that hold it, where there are any; then it can't be used any more."""
+        if isinstance(self.decoder, ShardedModel):
+            self.decoder.close()
 
 
 def model_path(model: str, report: Callable[[str], None] = lambda _: None) -> Path:
@@ -173,6 +179,8 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
     torch.set_num_threads(resolve_threads(config.threads))
     opened = open_model(config, report)
     spec = opened.spec
+    if config.ranks > 1:
+        return _load_ranks(config, opened, device, dtype, report)
     kernels = choose_kernels(config, device, dtype, spec.head_dim, report)
     name = _name(config.model, opened)
     tokenizer = opened.tokenizer()
@@ -186,3 +194,20 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
     del weights, opened
     return_freed_memory()  # the parts that were joined or packed, and the mapped files
     return LoadedModel(name, decoder, tokenizer, model, kernels, scheme, quantizing=cost, runtime_bytes=runtime_bytes)
+
+
+def _load_ranks(
+    config: EngineConfig,
+    opened: OpenedModel,
+    device: torch.device,
+    dtype: torch.dtype,
+    report: Callable[[str], None],
+) -> LoadedModel:
+    """The same with the weights in ranks, which read them: none are read here."""
+    kernels = KernelChoice(TORCH, REASON)
+    kernels.refuse_what_needs_compiled(config)
+    model = ModelSpec.from_config(opened.config, _name(config.model, opened))
+    tokenizer = opened.tokenizer()
+    runtime_bytes = process_rss_bytes()
+    sharded = start_shards(config, opened.spec, model, device, dtype, report)
+    return LoadedModel(model.name, sharded, tokenizer, model, kernels, opened.scheme, runtime_bytes=runtime_bytes)

@@ -78,6 +78,7 @@ def compute_metrics(
         "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
         "counters": counters(record),
         "energy": energy(record),
+        **({"parallel": record["parallel"]} if "parallel" in record else {}),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),

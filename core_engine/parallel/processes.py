@@ -1,0 +1,242 @@
+"""The ranks' processes as their driver sees them: started, asked, watched, ended.
+
+A rank that ends, fails or stands still ends all of them, with one error that names it. Nothing of them outlives the
+driver (parallel/guard.py), and nothing they share has a name that would have to be cleaned up.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from contextlib import suppress
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from core_engine.parallel.messages import Failed, Load, Stepped
+from core_engine.parallel.progress import Progress, make_progress
+from core_engine.parallel.rank import BROKEN
+from ledger.errors import CannotRunError, InputError
+
+ROOT = Path(__file__).resolve().parents[2]
+LOOPBACK = {"linux": "lo", "darwin": "lo0"}
+POLL_S = 0.2
+STANDING_STILL_S = 120.0  # without a layer computed by any rank
+STARTING_S = 900.0  # the same until they have read their weights: on a busy machine imports alone take minutes
+SETTLE_S = 1.0  # for the true cause of a failure to show, when another rank's complaint came first
+PATIENCE_S = 2.0  # for ranks to end by themselves
+
+
+class RankLost(CannotRunError):
+    """A rank ended, failed or stood still; none of them runs any more."""
+
+
+class RankProcesses:
+    """So many processes that answer messages (parallel/messages.py). cpus: for each rank the CPUs it keeps to."""
+
+    def __init__(
+        self,
+        ranks: int,
+        cpus: Sequence[tuple[int, ...]],
+        threads: int,
+        *,
+        name: str = "",
+        standing_still_s: float = STANDING_STILL_S,
+    ) -> None:
+        """name: the settings that asked for them, for errors. CannotRunError where processes can't be started so."""
+        if os.name != "posix":
+            raise CannotRunError(f"{name}: ranks need a POSIX system, as Linux or macOS; use 1")
+        self.ranks, self._name, self._standing_still_s = ranks, name, standing_still_s
+        self._lost: RankLost | None = None
+        progress = make_progress(ranks)
+        lifeline, self._held = os.pipe()
+        self._controls: list[Connection] = []
+        self._processes: list[subprocess.Popen[bytes]] = []
+        # Registered first: what is started below must not stay when one of them can't be.
+        self._finish = weakref.finalize(self, _end, self._processes, self._controls, self._held)
+        try:
+            for rank in range(ranks):
+                self._start(rank, cpus[rank], threads, lifeline, progress)
+            self._progress = Progress(progress, ranks)
+        except OSError as error:
+            self.close()
+            raise CannotRunError(f"{name}: a rank can't be started: {error.strerror or error}") from None
+        finally:
+            os.close(lifeline)
+            os.close(progress)
+
+    def _start(self, rank: int, cpus: tuple[int, ...], threads: int, lifeline: int, progress: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            control = theirs.fileno()
+            command = {
+                "rank": rank,
+                "ranks": self.ranks,
+                "control": control,
+                "lifeline": lifeline,
+                "progress": progress,
+                "driver": os.getpid(),
+                # The signal would come when the thread that started them ends.
+                "by-signal": int(threading.current_thread() is threading.main_thread()),
+                "cpus": ",".join(map(str, cpus)),
+            }
+            options = [part for key, value in command.items() for part in (f"--{key}", str(value))]
+            paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            environment = {
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(paths),
+                "OMP_NUM_THREADS": str(threads),
+                "OMP_WAIT_POLICY": "passive",  # a rank that waits for another must leave it the core
+            }
+            if sys.platform in LOOPBACK:
+                environment["GLOO_SOCKET_IFNAME"] = LOOPBACK[sys.platform]
+            self._controls.append(Connection(ours.detach()))
+            self._processes.append(
+                subprocess.Popen(
+                    [sys.executable, "-P", "-m", "core_engine.parallel.rank", *options],
+                    pass_fds=(control, lifeline, progress),
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stdout=2,  # a command's stdout is its result
+                )
+            )
+
+    @property
+    def pids(self) -> list[int]:
+        """The ranks' process ids."""
+        return [process.pid for process in self._processes]
+
+    def ask(self, message: Any) -> list[Any]:
+        """Give all ranks the same message and return their answers in the order of ranks.
+
+        Behind a Stepped with logits its bytes follow: then the answer is a pair. InputError and MemoryError of a rank
+        are passed on; RankLost when one is gone, and ever after.
+        """
+        if self._lost is not None:
+            raise self._lost
+        data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
+        answers: dict[int, Any] = {}
+        try:
+            for control in self._controls:
+                with suppress(BrokenPipeError, ConnectionResetError):  # its end is seen when its answer is awaited
+                    control.send_bytes(data)
+            starting = isinstance(message, Load)
+            self._await(answers, max(STARTING_S, self._standing_still_s) if starting else self._standing_still_s)
+        except BaseException:
+            # An interrupt in the middle leaves answers unread: the next ones would be taken for others'.
+            if len(answers) < self.ranks:
+                self.close()
+                self._lost = self._lost or RankLost(f"{self._name}: a step was interrupted and its ranks were ended")
+            raise
+        failed = [answer for answer in answers.values() if isinstance(answer, Failed)]
+        if failed:
+            raise _error_of(failed[0])
+        return [answers[rank] for rank in range(self.ranks)]
+
+    def _await(self, answers: dict[int, Any], patience_s: float) -> None:
+        numbers = {control: rank for rank, control in enumerate(self._controls)}
+        counts, moved_s = self._progress.counts(), time.monotonic()
+        while len(answers) < self.ranks:
+            waiting = [control for control, rank in numbers.items() if rank not in answers]
+            ready = wait(waiting, POLL_S)
+            for control in ready:
+                assert isinstance(control, Connection)
+                rank = numbers[control]
+                try:
+                    answer = control.recv()
+                    if isinstance(answer, Stepped) and answer.logits_shape is not None:
+                        answer = (answer, control.recv_bytes())
+                except (EOFError, OSError):
+                    self._lose(self._who_ended(rank, answers))
+                answers[rank] = answer
+                if isinstance(answer, Failed) and self._is_fatal(answer, rank):
+                    self._lose(self._who_ended(rank, answers))
+            now = self._progress.counts()
+            if ready or now != counts:
+                counts, moved_s = now, time.monotonic()
+            elif time.monotonic() - moved_s > patience_s:
+                slow = min((rank for rank in range(self.ranks) if rank not in answers), key=lambda rank: now[rank])
+                self._lose(f"rank {slow} of {self.ranks} stood still for {patience_s:g} s")
+
+    def _is_fatal(self, answer: Failed, rank: int) -> bool:
+        """Whether the rank ended itself behind this answer. A complaint about the user's input is told as such."""
+        if answer.arguments or answer.kind == CannotRunError.__name__:
+            return False
+        with suppress(subprocess.TimeoutExpired):
+            return self._processes[rank].wait(SETTLE_S) == BROKEN
+        return False
+
+    def _who_ended(self, first: int, answers: dict[int, Any]) -> str:
+        """What happened, of the rank that began it: one that ended by itself before one that missed it."""
+        until_s = time.monotonic() + SETTLE_S
+        while time.monotonic() < until_s and not any(map(self._ended_unasked, range(self.ranks))):
+            time.sleep(0.02)
+        for rank in range(self.ranks):
+            if self._ended_unasked(rank):
+                return f"rank {rank} of {self.ranks} {_ending(self._processes[rank].returncode)}"
+        for control, rank in ((control, rank) for rank, control in enumerate(self._controls) if rank not in answers):
+            with suppress(EOFError, OSError):
+                while control.poll():
+                    answers[rank] = control.recv()
+        failed = {rank: answer for rank, answer in answers.items() if isinstance(answer, Failed)}
+        own = [rank for rank, answer in failed.items() if not answer.in_collective]
+        rank = own[0] if own else first
+        if rank not in failed:
+            return f"rank {rank} of {self.ranks} closed its connection"
+        print(failed[rank].traceback, file=sys.stderr, flush=True)
+        return f"rank {rank} of {self.ranks} failed: {failed[rank].kind}: {failed[rank].text}"
+
+    def _ended_unasked(self, rank: int) -> bool:
+        return self._processes[rank].poll() not in (None, BROKEN)
+
+    def _lose(self, what: str) -> None:
+        self.close()
+        self._lost = RankLost(f"{self._name}: {what}; all ranks were ended, start again")
+        raise self._lost
+
+    def close(self) -> None:
+        """End all ranks; may be called again."""
+        self._finish()
+
+
+def _ending(code: int) -> str:
+    """How a process ended, in words."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    with suppress(ValueError):
+        return f"was ended by {signal.Signals(-code).name}"
+    return f"was ended by signal {-code}"
+
+
+def _error_of(failed: Failed) -> Exception:
+    if failed.arguments:
+        return InputError(*failed.arguments)
+    if failed.kind == CannotRunError.__name__:
+        return CannotRunError(failed.text)
+    if failed.kind == MemoryError.__name__ or "memory" in failed.text.lower():
+        return MemoryError(failed.text)
+    return RuntimeError(f"a rank failed: {failed.kind}: {failed.text}")
+
+
+def _end(processes: list[subprocess.Popen[bytes]], controls: list[Connection], lifeline: int) -> None:
+    for control in controls:
+        with suppress(OSError):
+            control.close()
+    with suppress(OSError):
+        os.close(lifeline)
+    until_s = time.monotonic() + PATIENCE_S
+    for process in processes:
+        try:
+            process.wait(max(0.0, until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            process.kill()
+    for process in processes:
+        process.wait()
