@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from statistics import fmean, variance
 from typing import Any
 
 from experiments.claims.comparison import (
@@ -13,10 +11,13 @@ from experiments.claims.comparison import (
     LIMITED,
     UNDECIDED,
     Compare,
+    Factorial,
     Verdict,
     arms,
-    curve,
     curve_row,
+    effect_curve,
+    effect_rows,
+    factorial_spec,
     row,
     spec_of,
 )
@@ -27,7 +28,6 @@ WORKLOAD = "long-tail"
 SETTINGS = {"kv_memory_mib": 64, "max_num_seqs": 16}
 KINDS = ("internal", "reserved_unused", "external", "wasted")
 MUCH_LESS = 0.5
-SAME_WITHIN = 0.05
 RATE = "output_tokens_per_s"
 
 
@@ -69,69 +69,41 @@ def judge_waste(wasted: Sequence[float | None], running: Sequence[float | None])
     return HOLDS, found
 
 
-def together(options: Mapping[str, Any], compare: Compare) -> dict[str, Any]:
+def together(options: Mapping[str, Any], factorial: Factorial) -> dict[str, Any]:
     """C12: all four pairings; does paging gain more under continuous batching than under static?"""
-    evidence, gains, floors = [], [], []
-    for policy in ("static", "continuous"):
-        spec = spec_of(
-            options,
-            SETTINGS,
-            repeats=5,
-            variable="kv_layout",
-            values=["contiguous", "paged"],
-            workload=WORKLOAD,
-        )
-        spec["settings"]["batching"] = policy  # the second variable of the four pairings: not the user's to set
-        result = compare(spec)
-        rate = curve(result, RATE)
-        gains.append(log_ratios(rate["samples"]))
-        floors.append(rate["noise_floor_pct"])
-        running = arms(result, "concurrency", "mean")
-        evidence.append({**curve_row(policy, spec, result, RATE), "batching": policy, "mean_running": running,
-                         "kv_memory_mib": spec["settings"]["kv_memory_mib"]})  # fmt: skip
-    found = interaction(*gains)
-    verdict, reason = judge_together(found, floors, evidence[0]["verdict"])
-    shown = {} if found is None else {"interaction_pct": [100 * math.expm1(value) for value in found]}
-    return {"verdict": verdict, "reason": reason, "evidence": evidence, **shown}
+    spec = factorial_spec(
+        options,
+        SETTINGS,
+        repeats=5,
+        factors=[["kv_layout", ["contiguous", "paged"]], ["batching", ["static", "continuous"]]],
+        workload=WORKLOAD,
+    )
+    result = factorial(spec)
+    found = effect_curve(result, "interaction", RATE)
+    verdict, reason = judge_together(found, effect_curve(result, "first_alone", RATE)["verdict"])
+    running = arms(result, "concurrency", "mean")
+    if None not in running:
+        names = (" with ".join(map(str, arm["values"].values())) for arm in result["arms"])
+        shown = "; ".join(f"{name} {count:.1f}" for name, count in zip(names, running, strict=True))
+        reason += f". Requests running at once: {shown}"
+    interaction = None if found["ci95"] is None else [found["change_pct"], *found["ci95"]]
+    evidence = effect_rows(spec, result, RATE)
+    return {"verdict": verdict, "reason": reason, "evidence": evidence, "interaction_pct": interaction}
 
 
-def log_ratios(samples: Mapping[str, Sequence[float | None]]) -> list[float]:
-    """ln(candidate / baseline) of each pair of repeats that has both."""
-    pairs = zip(samples["baseline"], samples["candidate"], strict=True)
-    return [math.log(after / before) for before, after in pairs if before and after]
-
-
-def interaction(static: Sequence[float], continuous: Sequence[float]) -> tuple[float, float, float] | None:
-    """(mean, low, high) of how much more ln throughput paging gains under continuous batching, 95 % by Welch's t.
-
-    None with fewer than two pairs on either side.
-    """
-    if min(len(static), len(continuous)) < 2:
-        return None
-    from scipy.special import stdtrit
-
-    parts = [variance(values) / len(values) for values in (static, continuous)]
-    mean, error = fmean(continuous) - fmean(static), math.sqrt(sum(parts))
-    below = sum(part**2 / (len(v) - 1) for part, v in zip(parts, (static, continuous), strict=True))
-    degrees = sum(parts) ** 2 / below if below else math.inf
-    reach = error * (float(stdtrit(degrees, 0.975)) if math.isfinite(degrees) else 1.96)
-    return mean, mean - reach, mean + reach
-
-
-def judge_together(
-    found: tuple[float, float, float] | None, floors_pct: Sequence[float | None], paging_under_static: str
-) -> Verdict:
-    """From the interaction (ln), the noise floors of both comparisons in %, and whether paging gains under static."""
-    if found is None or any(floor is None for floor in floors_pct):
-        return UNDECIDED, "it takes at least two pairs of repeats of each comparison"
-    mean, low, high = found
-    floor = math.log1p(max(floor for floor in floors_pct if floor is not None) / 100)
-    text = f"under continuous batching paging multiplies throughput by {math.exp(mean):.2f} as much as under static"
-    text += f" [{math.exp(low):.2f}, {math.exp(high):.2f}]"
-    if low > 0 and mean > floor:
+def judge_together(interaction: Mapping[str, Any], paging_under_static: str) -> Verdict:
+    """From the interaction's curve, and whether paging gains under static batching."""
+    if interaction["ci95"] is None:
+        return UNDECIDED, "it takes at least two repeats"
+    low, high = (1 + bound / 100 for bound in interaction["ci95"])
+    text = (
+        f"under continuous batching paging multiplies throughput by {1 + interaction['change_pct'] / 100:.2f} as much"
+    )
+    text += f" as under static [{low:.2f}, {high:.2f}]"
+    if interaction["verdict"] == "better":
         if paging_under_static == "better":
             return LIMITED, f"{text}; it gains under static batching too, so each also stands alone"
         return HOLDS, text
-    if (high < 0 and mean < -floor) or (abs(low) <= (near := max(floor, SAME_WITHIN)) and abs(high) <= near):
+    if interaction["verdict"] in ("worse", "no difference"):
         return FAILS, f"{text}: neither needs the other here"
     return UNDECIDED, f"{text}; more repeats would decide it"

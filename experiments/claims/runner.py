@@ -29,12 +29,13 @@ from experiments.claims import (
     memory_accounts,
     monthly,
     paging,
+    piled_up,
     prefix_reuse,
     two_loads,
     weight_quality,
 )
 from experiments.claims.catalogue import get_claim
-from experiments.claims.comparison import Compare
+from experiments.claims.comparison import Compare, Factorial
 from experiments.claims.draft_rows import Measure
 from experiments.claims.quality_rows import Arms, Evaluate
 from experiments.claims.sweep_rows import Sweep
@@ -71,9 +72,12 @@ CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str
     "C09": idle_slots.dynamic_starts_early,
     "C10": batching.check,
     "C11": paging.waste,
-    "C12": paging.together,
     "C39": prefix_reuse.check,
     "C42": latency_parts.check,
+}
+CHECKED_BY_FACTORIAL: dict[str, Callable[[Mapping[str, Any], Factorial], dict[str, Any]]] = {
+    "C12": paging.together,
+    "C30": piled_up.check,
 }
 CHECKED_BY_DRAFTS: dict[str, Callable[[Mapping[str, Any], Measure], dict[str, Any]]] = {
     "C13": draft_passes.passes,
@@ -102,6 +106,7 @@ def run_claim(
     store: Store | None = None,
     options: Mapping[str, Any] | None = None,
     compare: Compare | None = None,
+    factorial: Factorial | None = None,
     bench: memory_accounts.Bench | None = None,
     evaluate: Evaluate | None = None,
     measure: Measure | None = None,
@@ -115,9 +120,9 @@ def run_claim(
     waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
-    `store`. `bench` does the same for a single run, which is not kept, `evaluate` for an evaluation, whose scores are
-    kept, `measure` for forms of draft and `sweep` for a sweep, whose runs are kept. Raises InputError for an unknown
-    claim or option.
+    `store`. `factorial` does the same for a 2 x 2 experiment, `bench` for a single run, which is not kept, `evaluate`
+    for an evaluation, whose scores are kept, `measure` for forms of draft and `sweep` for a sweep, whose runs are kept.
+    Raises InputError for an unknown claim or option.
     """
     claim = get_claim(claim_id)
     for name in options or {}:
@@ -142,6 +147,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
+    elif claim.id in CHECKED_BY_FACTORIAL:
+        factorial = factorial or _stored_factorial(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_FACTORIAL[claim.id](options or {}, factorial)
     else:
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
     shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}
@@ -228,3 +236,22 @@ def _stored_comparison(
         )
 
     return compare
+
+
+def _stored_factorial(
+    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+) -> Factorial:
+    """Runs a 2 x 2 experiment in this process and keeps it as a run of its own."""
+
+    def factorial(options: dict[str, Any]) -> Mapping[str, Any]:
+        from experiments.factorial import FactorialSpec, run_factorial
+
+        spec = FactorialSpec.from_dict(options)
+        return run_kept(
+            store,
+            "factorial",
+            spec.to_dict(),
+            lambda run_id: run_factorial(spec, store, run_id, on_live, should_cancel),
+        )
+
+    return factorial

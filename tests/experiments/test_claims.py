@@ -25,14 +25,19 @@ from experiments.claims.runner import (
     CHECKED_BY_DRAFTS,
     CHECKED_BY_ENGINE,
     CHECKED_BY_EVALUATION,
+    CHECKED_BY_FACTORIAL,
     CHECKED_BY_FORMULA,
     CHECKED_BY_RUN,
     CHECKED_BY_SWEEP,
 )
 from experiments.compare import run_comparison
+from experiments.factorial import run_factorial
+from experiments.factorial.effects import EFFECTS
 from experiments.memory_view import account_rows
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
+
+VERDICTS = ("holds", "holds with a limit", "does not hold here", "undecided")
 
 
 def test_every_claim_is_complete_and_the_ids_are_c01_to_c50():
@@ -53,6 +58,7 @@ def test_a_claim_is_open_exactly_when_no_check_exists():
         CHECKED_BY_EVALUATION,
         CHECKED_BY_COMPARISON,
         CHECKED_BY_DRAFTS,
+        CHECKED_BY_FACTORIAL,
         CHECKED_BY_RUN,
         CHECKED_BY_SWEEP,
     )
@@ -262,48 +268,103 @@ def test_c11_is_judged_by_waste_and_admitted_requests(wasted, running, expected)
     assert paging.judge_waste(wasted, running)[0] == expected
 
 
-def test_c12_measures_all_four_pairings():
+def _factorial(interaction, first_alone="better", second_alone="better", reading=None, seen=None):
+    """A stand-in for a 2 x 2 experiment: gives every effect the same figures but for the verdict it is told."""
+    told = {"first_alone": first_alone, "second_alone": second_alone, "interaction": interaction["verdict"]}
+
+    def curve(effect):
+        figures = {"name": "output_tokens_per_s", "baseline": 1.0, "candidate": 1.0, "noise_floor_pct": 2.0,
+                   "provenance": "measured", **interaction}  # fmt: skip
+        return {**figures, "verdict": told.get(effect, "inconclusive")}
+
+    def factorial(spec):
+        if seen is not None:
+            seen.append(spec)
+        (first, a), (second, b) = spec["factors"]
+        return {
+            "effects": {effect: [curve(effect)] for effect in EFFECTS},
+            "readings": [reading or {}],
+            "arms": [{"values": {first: x, second: y}, "metrics": _kv(1.0, 2.0)} for y in b for x in a],
+            "repeats": 5,
+            "run_id": "r",
+        }
+
+    return factorial
+
+
+def _interaction(change_pct, ci95, verdict):
+    return {"change_pct": change_pct, "ci95": ci95, "verdict": verdict}
+
+
+def test_c12_measures_all_four_pairings_in_one_experiment():
     seen = []
-
-    def gain(factors):
-        samples = {"baseline": [1.0] * len(factors), "candidate": factors}
-        return {"output_tokens_per_s": {"samples": samples, "verdict": "no difference"}}
-
-    answers = [(gain([1.00, 1.02, 0.98]), [_kv(1.0, 2.0)] * 2, {}), (gain([1.80, 1.90, 1.85]), [_kv(1.0, 2.0)] * 2, {})]
-    result = run_claim("C12", compare=_stand_in(answers, seen))
-    assert [spec["settings"]["batching"] for spec in seen] == ["static", "continuous"]
-    assert {tuple(spec["values"]) for spec in seen} == {("contiguous", "paged")}
+    factorial = _factorial(_interaction(85.0, [60.0, 110.0], "better"), first_alone="no difference", seen=seen)
+    result = run_claim("C12", options={"settings": {"batching": "dynamic", "threads": 1}}, factorial=factorial)
+    assert [factor[0] for factor in seen[0]["factors"]] == ["kv_layout", "batching"]
+    assert seen[0]["settings"] == {"kv_memory_mib": 64, "max_num_seqs": 16, "threads": 1}
     assert result["verdict"] == "holds"
-    assert result["interaction_pct"][0] == pytest.approx(85, abs=1)
+    assert "multiplies throughput by 1.85 as much as under static [1.60, 2.10]" in result["reason"]
+    assert "contiguous with static" in result["reason"]
+    assert [row["part"] for row in result["evidence"]] == list(EFFECTS)
 
 
 @pytest.mark.parametrize(
-    ("found", "floors", "alone", "expected"),
+    ("interaction", "alone", "expected"),
     [
-        ((0.6, 0.5, 0.7), [2.0, 2.0], "no difference", "holds"),
-        ((0.6, 0.5, 0.7), [2.0, 2.0], "better", "holds with a limit"),
-        ((0.6, -0.1, 1.3), [2.0, 2.0], "better", "undecided"),
-        ((0.03, 0.01, 0.05), [2.0, 9.0], "better", "does not hold here"),
-        ((0.00, -0.02, 0.02), [2.0, 2.0], "better", "does not hold here"),
-        ((-0.3, -0.4, -0.2), [2.0, 2.0], "better", "does not hold here"),
-        (None, [2.0, 2.0], "better", "undecided"),
-        ((0.6, 0.5, 0.7), [2.0, None], "better", "undecided"),
+        (_interaction(80.0, [60.0, 100.0], "better"), "no difference", "holds"),
+        (_interaction(80.0, [60.0, 100.0], "better"), "better", "holds with a limit"),
+        (_interaction(80.0, [-10.0, 300.0], "inconclusive"), "better", "undecided"),
+        (_interaction(0.0, [-2.0, 2.0], "no difference"), "better", "does not hold here"),
+        (_interaction(-30.0, [-40.0, -20.0], "worse"), "better", "does not hold here"),
+        (_interaction(None, None, "inconclusive"), "better", "undecided"),
     ],
 )
-def test_c12_is_judged_by_the_interaction(found, floors, alone, expected):
-    assert paging.judge_together(found, floors, alone)[0] == expected
+def test_c12_is_judged_by_the_interaction(interaction, alone, expected):
+    assert paging.judge_together(interaction, alone)[0] == expected
 
 
-def test_the_interaction_has_the_interval_of_welchs_t():
-    from scipy.stats import ttest_ind
+def _reading(first, second, together, verdict):
+    product = 100 * ((1 + first / 100) * (1 + second / 100) - 1)
+    return {"curve": "output_tokens_per_s", "first_alone_pct": first, "second_alone_pct": second,
+            "together_pct": together, "product_pct": product, "interaction_ci95": [-60.0, -40.0],
+            "verdict": verdict}  # fmt: skip
 
-    static, continuous = [0.02, 0.05, -0.01, 0.03], [0.5, 0.7, 0.6]
-    mean, low, high = paging.interaction(static, continuous)
-    expected = ttest_ind(continuous, static, equal_var=False).confidence_interval(0.95)
-    assert (low, high) == pytest.approx((expected.low, expected.high))
-    assert mean == pytest.approx((low + high) / 2)
-    assert paging.interaction([0.1], [0.2, 0.3]) is None
-    assert paging.interaction([0.1, 0.1], [0.3, 0.3]) == pytest.approx((0.2, 0.2, 0.2))
+
+@pytest.mark.parametrize(
+    ("reading", "alone", "expected", "said"),
+    [
+        (_reading(100, 200, 210, "worse"), ["better"] * 2, "holds", "together they give x3.10, their product would be"),
+        (_reading(100, 200, 150, "worse"), ["better"] * 2, "holds", "the drafts cost more than they bring"),
+        (_reading(-5, 200, 100, "worse"), ["worse", "better"], "holds with a limit", "not both are gains"),
+        (_reading(100, 200, 500, "no difference"), ["better"] * 2, "does not hold here", "do not get in"),
+        (_reading(100, 200, 700, "better"), ["better"] * 2, "does not hold here", "do not get in"),
+        (_reading(100, 200, 400, "inconclusive"), ["better"] * 2, "undecided", "more repeats"),
+    ],
+)
+def test_c30_holds_when_both_together_are_less_than_the_product(reading, alone, expected, said):
+    stand_in = _factorial(_interaction(-50.0, [-60.0, -40.0], reading["verdict"]), *alone, reading=reading)
+    result = run_claim("C30", factorial=stand_in)
+    assert (result["verdict"], said in result["reason"]) == (expected, True)
+
+
+def test_c12_and_c30_run_on_the_real_scheduler_with_a_virtual_clock(monkeypatch):
+    clock = VirtualClock()
+    monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)
+    rig = FakeRig(clock, noise=0.01)
+
+    def factorial(spec):
+        return run_factorial(spec, None, "00000000", rig=rig)
+
+    result = run_claim("C12", options={"repeats": 2}, factorial=factorial)
+    assert result["verdict"] in VERDICTS and "Requests running at once" in result["reason"]
+    assert {(c.batching, c.kv_layout) for c in rig.made} == {
+        (policy, layout) for policy in ("static", "continuous") for layout in ("contiguous", "paged")
+    }
+    assert {(c.prefix_cache, c.kv_memory_mib) for c in rig.made} == {("off", 64)}
+    rig.made.clear()
+    result = run_claim("C30", options={"repeats": 2}, factorial=factorial)
+    assert result["verdict"] in VERDICTS and "their product would be" in result["reason"]
+    assert {(c.speculation, c.max_num_seqs) for c in rig.made} == {(s, n) for s in ("off", "ngram") for n in (1, 8)}
 
 
 def test_c39_needs_fewer_prompt_tokens_the_same_answers_and_an_earlier_first_token():
@@ -363,7 +424,6 @@ def test_c42_is_judged_by_the_worse_arm(middle, far, expected):
         ("C08", {"holds"}),
         ("C09", {"holds", "holds with a limit"}),
         ("C11", {"holds"}),
-        ("C12", {"holds", "holds with a limit", "does not hold here", "undecided"}),
         ("C39", {"holds"}),
         ("C42", {"holds"}),
     ],
@@ -377,13 +437,9 @@ def test_checks_run_on_the_real_scheduler_with_a_virtual_clock(claim, verdicts, 
     )
     assert result["verdict"] in verdicts, result["reason"]
     assert result["evidence"] and all(row["repeats"] == 3 for row in result["evidence"])
-    if claim in ("C11", "C12"):
+    if claim == "C11":
         assert {config.prefix_cache for config in rig.made} == {"off"}
         assert {config.kv_memory_mib for config in rig.made} == {64}
-    if claim == "C12":
-        assert {(c.batching, c.kv_layout) for c in rig.made} == {
-            (policy, layout) for policy in ("static", "continuous") for layout in ("contiguous", "paged")
-        }
 
 
 def _memory(**measured):

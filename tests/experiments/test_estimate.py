@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from experiments import loadgen
 from experiments.cli.progress import duration, estimate_line
 from experiments.compare import run_comparison
 from experiments.estimate import Estimate, Pace, expected_run_s, pace_of
@@ -49,7 +48,6 @@ def test_a_schedule_is_replayed_with_its_arrivals_and_seats():
 
 def test_a_comparison_says_what_it_will_take_and_is_about_right(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, seen = VirtualClock(), []
-    monkeypatch.setattr(loadgen.time, "sleep", clock.sleep)
     spec = {"variable": "seed", "values": [0, 1], "repeats": "auto", "workload": "equal", "num_requests": 4}
     result = run_comparison(spec, None, "r", seen.append, rig=FakeRig(clock))
     estimate = next(live["estimate"] for live in seen if live["estimate"])

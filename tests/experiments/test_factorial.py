@@ -30,7 +30,6 @@ CURVES = ["ttft_s", "itl_s", "output_tokens_per_s", "cost_per_request", "quality
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     made = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", made.sleep)
     monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)  # 0.1 s with torch loaded, many runs
     return made
 
