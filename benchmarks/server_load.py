@@ -109,15 +109,53 @@ async def request(host: str, port: int, body: bytes, tally: Tally) -> float:
     return float(again) if again else 0.0
 
 
+def scraped(url: str) -> dict[str, float]:
+    """The server's own counters of time, s."""
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as reply:
+        lines = reply.read().decode().splitlines()
+
+    def value(start: str) -> float:
+        return sum(float(line.rsplit(" ", 1)[1]) for line in lines if line.startswith(start))
+
+    return {
+        "at_s": time.monotonic(),
+        "loop_cpu_s": value('trilemma:thread_cpu_seconds{thread="loop"'),
+        "engine_cpu_s": value('trilemma:thread_cpu_seconds{thread="engine"'),
+        "step_s": value("trilemma:step_seconds_total"),
+        "execute_s": value("trilemma:step_execute_seconds_total"),
+        "tokens": value("vllm:generation_tokens_total"),
+    }
+
+
+def shares(before: dict[str, float], after: dict[str, float]) -> dict[str, float]:
+    """Of the wall time between two scrapes. The loop's share bounds what the engine's thread can have waited for the
+    interpreter's lock; host is planning, committing and text within steps, between is the rest of the engine's time."""
+    wall_s = after["at_s"] - before["at_s"]
+    spent = {name: after[name] - before[name] for name in before}
+    return {
+        "loop_cpu": spent["loop_cpu_s"] / wall_s,
+        "engine_cpu": spent["engine_cpu_s"] / wall_s,
+        "execute": spent["execute_s"] / wall_s,
+        "host": (spent["step_s"] - spent["execute_s"]) / wall_s,
+        "between": 1 - spent["step_s"] / wall_s,
+        "tokens_per_s": spent["tokens"] / wall_s,
+    }
+
+
 async def drive(server: subprocess.Popen[str], url: str, args: argparse.Namespace) -> dict[str, Any]:
     """Run the clients and read the server's memory beside them."""
     tally, begun = Tally(), time.monotonic()
     until_s = begun + args.seconds
     clients = [asyncio.create_task(client(n, url, until_s, args.tokens, tally)) for n in range(args.connections)]
     readings: list[dict[str, Any]] = []
+    warm_times: dict[str, float] | None = None
     while time.monotonic() < until_s:
         await asyncio.sleep(min(args.every, max(0.1, until_s - time.monotonic())))
         readings.append({"at_s": round(time.monotonic() - begun, 1), **usage(server.pid), "answered": tally.answered})
+        if warm_times is None and readings[-1]["at_s"] >= args.seconds / 3:
+            warm_times = await asyncio.to_thread(scraped, url)
+    assert warm_times is not None
+    times = shares(warm_times, await asyncio.to_thread(scraped, url))
     await asyncio.gather(*clients)
     ended_s = time.monotonic() - begun
     await asyncio.sleep(1)
@@ -138,6 +176,7 @@ async def drive(server: subprocess.Popen[str], url: str, args: argparse.Namespac
         "after_warm_up": warm,
         "at_end": last,
         "rss_growth_pct": round(100 * (last["rss_bytes"] / warm["rss_bytes"] - 1), 2),
+        "shares_of_time": {name: round(value, 3) for name, value in times.items()},
         "readings": readings,
     }
 
@@ -157,9 +196,6 @@ def main() -> None:
     server, url = start(args.serve)
     try:
         result = asyncio.run(drive(server, url, args))
-        with urllib.request.urlopen(f"{url}/metrics", timeout=30) as reply:
-            lines = [line for line in reply.read().decode().splitlines() if line.startswith("trilemma:")]
-        result["server_metrics"] = [line for line in lines if "_created" not in line]
     finally:
         server.send_signal(signal.SIGTERM)
         code = server.wait(60)

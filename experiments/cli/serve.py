@@ -100,6 +100,6 @@ def _api_key(name: str | None) -> str | None:
     if name is None:
         return None
     key = os.environ.get(name, "").strip()
-    if not key:
-        raise InputError("--api-key-env", name, "the name of an environment variable that holds the key; it is not set")
+    if not key or not key.isascii():
+        raise InputError("--api-key-env", name, "the name of an environment variable that holds a key in ASCII")
     return key

@@ -143,10 +143,11 @@ class Canary:
 
     def look(self) -> list[Judged]:
         """Every objective as it stands now."""
-        now_ns = self._now_ns()
-        return [self._judged(objective, now_ns) for objective in self.plan.objectives]
+        return [self.judged(objective) for objective in self.plan.objectives]
 
-    def _judged(self, objective: Objective, now_ns: int) -> Judged:
+    def judged(self, objective: Objective) -> Judged:
+        """One objective as it stands now."""
+        now_ns = self._now_ns()
         kind = objective.latency or objective.name
         of_a, of_b = (samples[kind].values(now_ns) for samples in self._samples)
         a, b = statistic(objective, of_a), statistic(objective, of_b)

@@ -109,11 +109,6 @@ class EngineThread:
             raise self._start_error
 
     @property
-    def native_id(self) -> int | None:
-        """The system's thread id."""
-        return self._thread.native_id
-
-    @property
     def ident(self) -> int | None:
         """Python's thread id."""
         return self._thread.ident
@@ -177,26 +172,22 @@ class EngineThread:
             self._end(503, "the server is stopping")
 
     def _end(self, status: int, reason: str) -> None:
-        """Every request that is or will be here is failed; the thread lives on only to do that."""
+        """Every request that is here is failed; after a fault (500) the thread lives on to fail those that come."""
         events: list[Event] = []
         for arm in self.arms:
             arm.broken = arm.broken or reason
             jobs = dict.fromkeys(sample.job for sample in arm.samples.values())
             events += [Failed(job, status, reason) for job in jobs]
             arm.samples.clear()
-        while self._inbox or not self._commands.empty():
+        self._deliver(events)
+        stopped = status != 500
+        while not stopped or self._inbox or not self._commands.empty():
             command = self._inbox.popleft() if self._inbox else self._commands.get()
+            stopped = stopped or isinstance(command, _Stop)
             if isinstance(command, Job):
-                events.append(Failed(command, status, reason))
+                self._deliver([Failed(command, status, reason)])
             elif isinstance(command, _ResetPrefixCache):
                 command.done(0)
-        self._deliver(events)
-        if status == 500:
-            while not isinstance(command := self._commands.get(), _Stop):
-                if isinstance(command, Job):
-                    self._deliver([Failed(command, status, reason)])
-                elif isinstance(command, _ResetPrefixCache):
-                    command.done(0)
 
     def _take_commands(self) -> bool:
         """Do what was asked for since the last step, waiting for it if there is nothing else; False to stop."""
@@ -239,7 +230,7 @@ class EngineThread:
 
     def _idle_s(self) -> float | None:
         """How long there is nothing to compute: 0 not at all, None until somebody comes."""
-        waits = [self._idle_of(arm) for arm in self.arms if arm.engine.has_unfinished()]
+        waits = [self._idle_of(arm) for arm in self.arms if arm.broken is None and arm.engine.has_unfinished()]
         return min(waits, default=None)
 
     def _idle_of(self, arm: Arm) -> float:
@@ -310,11 +301,11 @@ class EngineThread:
             events.append(Dropped(job, job.num_open))
             self._forget(self.arms[job.arm], job)
 
-    def _drop_all(self, arm: Arm, status: int, reason: str, events: list[Event]) -> None:
+    def _fail_all(self, arm: Arm, reason: str, events: list[Event]) -> None:
         jobs = dict.fromkeys(sample.job for sample in arm.samples.values())
         for job in jobs:
             self._forget(arm, job)
-            events.append(Failed(job, status, reason))
+            events.append(Failed(job, 500, reason))
 
     def _step_each(self) -> None:
         """A step of every engine that has work."""
@@ -388,7 +379,7 @@ class EngineThread:
         arm.failures += 1
         num_requests = len(arm.samples)
         try:
-            self._drop_all(arm, 500, reason, events)
+            self._fail_all(arm, reason, events)
             arm.engine.clear_history()
             if arm.engine.has_unfinished() or arm.engine.pool.num_used:
                 arm.broken = f"{reason}; KV blocks stayed behind"

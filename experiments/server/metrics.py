@@ -22,6 +22,7 @@ TTFT = (
 TOKEN = (0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1, 2.5, 5, 7.5, 10, 20, 40, 80)
 REQUEST = (0.3, 0.5, 0.8, 1, 1.5, 2, 2.5, 5, 10, 15, 20, 30, 40, 50, 60, 120, 240, 480, 960, 1920, 7680)
 TOKENS = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
+STEP = (1, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384)
 REASONS = ("stop", "length", "abort", "error")
 
 
@@ -83,10 +84,12 @@ class EngineMetrics:
         self.queue = histogram("vllm:request_queue_time_seconds", "From arrival to the first step.", REQUEST)
         self.prompt_sizes = histogram("vllm:request_prompt_tokens", "Prompt tokens of a sample.", TOKENS)
         self.answer_sizes = histogram("vllm:request_generation_tokens", "Tokens of a finished sample.", TOKENS)
-        self.step_tokens = histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", TOKENS)
+        self.step_tokens = histogram("vllm:iteration_tokens_total", "Tokens computed in a step.", STEP)
         self.step_s = counter("trilemma:step_seconds", "Time in steps: planning, computing, committing.")
         self.execute_s = counter("trilemma:step_execute_seconds", "Of step_seconds, computing.")
         success = family(Counter, "vllm:request_success", "Samples by how they ended.", (*LABELS, "finished_reason"))
+        per_position = "vllm:spec_decode_num_accepted_tokens_per_pos"
+        self._accepted_at = family(Counter, per_position, "Accepted, by place in a draft.", (*LABELS, "position"))
         self.ended = {reason: success.labels(**self.labels, finished_reason=reason) for reason in REASONS}
 
     def stepped(self, step: Any) -> None:
@@ -100,3 +103,5 @@ class EngineMetrics:
             self.drafts.inc()
             self.draft_tokens.inc(drafted)
             self.accepted_tokens.inc(accepted)
+            for place in range(accepted):
+                self._accepted_at.labels(**self.labels, position=str(place)).inc()

@@ -143,7 +143,7 @@ def _short(error: Exception) -> str:
 def _require_neutral(name: str, value: Any, given: Mapping[str, Any], known: Sequence[str]) -> None:
     accepted = NEUTRAL.get(name)
     if accepted is None:
-        raise InputError(name, value, f"no such parameter here; there are {', '.join(known)}")
+        raise InputError(name, value, f"only these parameters: {', '.join(known)}")
     if name == "best_of" and value == given.get("n", 1):
         return
     # 1 == True in Python, and a flag is no number.

@@ -119,7 +119,7 @@ class Wording:
         self.kind = kind
         self._id, self._created, self._model = id, created, model
         self._chat = kind == "chat"
-        self._head = f"data: {json.dumps(self._envelope(streamed=True))[:-1]},"
+        self._head = f"data: {_json(self._envelope(streamed=True))[:-1]},"
         self._null_usage = ',"usage":null' if include_usage and not each_usage else ""
         self.each_usage = each_usage
 
@@ -141,17 +141,17 @@ class Wording:
             body = f'"delta":{{"content":{words}}}' if text or finish_reason is None else '"delta":{}'
         else:
             body = f'"text":{words}'
-        return self._chunk(index, body, "null" if logprobs is None else json.dumps(logprobs), finish_reason, usage)
+        return self._chunk(index, body, "null" if logprobs is None else _json(logprobs), finish_reason, usage)
 
     def _chunk(self, index: int, body: str, logprobs: str, finish_reason: str | None, usage: Usage | None) -> str:
         reason = "null" if finish_reason is None else f'"{finish_reason}"'
-        tail = f',"usage":{json.dumps(usage.to_json())}' if self.each_usage and usage is not None else self._null_usage
+        tail = f',"usage":{_json(usage.to_json())}' if self.each_usage and usage is not None else self._null_usage
         choice = f'{{"index":{index},{body},"logprobs":{logprobs},"finish_reason":{reason}}}'
         return f'{self._head}"choices":[{choice}]{tail}}}\n\n'
 
     def usage_chunk(self, usage: Usage) -> str:
         """The last chunk, without choices."""
-        return f'{self._head}"choices":[],"usage":{json.dumps(usage.to_json())}}}\n\n'
+        return f'{self._head}"choices":[],"usage":{_json(usage.to_json())}}}\n\n'
 
     def whole(self, choices: Sequence[Choice], usage: Usage) -> dict[str, Any]:
         """The reply without streaming."""
@@ -172,6 +172,10 @@ class Wording:
         }
 
 
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
 def error_event(body: dict[str, Any]) -> bytes:
     """An error in a stream that has begun. No [DONE] follows: the answer is not whole."""
-    return f"data: {json.dumps(body)}\n\n".encode()
+    return f"data: {_json(body)}\n\n".encode()

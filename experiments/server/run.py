@@ -167,7 +167,7 @@ def serve(spec: ServeSpec, on_ready: Callable[[dict[str, Any]], None], report: C
     events = EventLog(spec.log_events)
     with bound_socket(spec.host, spec.port) as listener:
         service = _service(spec, configs, report)
-        hosts = () if spec.api_key is not None else (*LOOPBACK, spec.host)
+        hosts = () if spec.api_key is not None else tuple(dict.fromkeys((*LOOPBACK, spec.host)))
         app = make_app(service, Limits(spec.max_body_bytes, spec.api_key, hosts), events)
         server = make_server(app, service, spec.grace_s)
         _many_connections()

@@ -118,7 +118,10 @@ class Service:
         if self.stopping:
             raise Refusal(503, "the server is stopping", code="stopping")
         prompts = await self._token_ids(asked)
-        params = asked.params(self.max_position - max(map(len, prompts)))
+        longest = max(map(len, prompts))
+        if longest >= self.max_position:  # the engine would say so too, after looking at every token
+            raise InputError("prompt", f"{longest} tokens", f"fewer than the model's {self.max_position} positions")
+        params = asked.params(self.max_position - longest)
         arm = 0 if self.canary is None else self.canary.choose()
         job = Job(
             f"{'chatcmpl' if asked.kind == 'chat' else 'cmpl'}-{uuid.uuid4().hex}", arm, prompts, params, arrival_ns,
@@ -148,6 +151,8 @@ class Service:
         """A full queue needs no engine to say no. The engine refuses too, so this may let too many pass."""
         engine = self.thread.arms[arm]
         config, queued = engine.engine.config, self.thread.queued(arm)
+        if wanted > config.max_queue:
+            raise InputError("prompt", f"{wanted} answers at once", f"at most max_queue={config.max_queue}")
         if engine.load.running >= config.max_num_seqs and queued + wanted > config.max_queue:
             error = InputError("max_queue", queued + wanted, f"at most {config.max_queue} waiting requests")
             raise refusal_of(error, retry_after_s=self.retry_after_s(arm))
@@ -231,10 +236,10 @@ class Service:
         gauge("trilemma:canary_rolled_back", "1 once B has been rolled back.", lambda: canary.rolled_back is not None)
         for place, name in enumerate(ARMS):
             gauge("trilemma:canary_requests", "Requests sent to an arm.", lambda p=place: canary.counts[p], arm=name)
-            for number, objective in enumerate(canary.plan.objectives):
+            for objective in canary.plan.objectives:
                 gauge(
                     "trilemma:canary_objective_value", "An objective's value in the window; NaN without samples.",
-                    lambda n=number, p=place: _of_arm(canary.look()[n], p), objective=objective.name, arm=name,
+                    lambda o=objective, p=place: _of_arm(canary.judged(o), p), objective=objective.name, arm=name,
                 )  # fmt: skip
         for objective in canary.plan.objectives:
             gauge(
@@ -257,20 +262,25 @@ class Service:
 
     def _receive(self, events: list[Event]) -> None:
         for event in events:
-            if isinstance(event, Stepped):
-                self.metrics.engines[event.arm].stepped(event)
-                continue
-            exchange: Exchange = event.job.receiver
-            match event:
-                case Emission():
-                    self._emitted(exchange, event)
-                case Dropped():
-                    self.metrics.engines[event.job.arm].ended["abort"].inc(event.num_open)
-                case Rejected() | Failed():
-                    self._not_answered(exchange, event)
-            exchange.put(event)
+            try:
+                self._count(event)
+            except Exception as error:  # a fault of counting must not keep an answer from its client
+                self.log("count_failed", error=f"{type(error).__name__}: {error}")
+            if not isinstance(event, Stepped):
+                event.job.receiver.put(event)
         if self.canary is not None:
             self.canary.judge(self.thread.arms[1].broken)
+
+    def _count(self, event: Event) -> None:
+        match event:
+            case Stepped():
+                self.metrics.engines[event.arm].stepped(event)
+            case Emission():
+                self._emitted(event.job.receiver, event)
+            case Dropped():
+                self.metrics.engines[event.job.arm].ended["abort"].inc(event.num_open)
+            case Rejected() | Failed():
+                self._not_answered(event.job.receiver, event)
 
     def _emitted(self, exchange: Exchange, event: Emission) -> None:
         job, metrics = event.job, self.metrics.engines[event.job.arm]

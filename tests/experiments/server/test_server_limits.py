@@ -54,7 +54,8 @@ def test_a_key_is_needed_where_there_is_one() -> None:
 
 def test_a_web_page_of_elsewhere_does_not_get_in() -> None:
     with serving(limits=Limits(hosts=("127.0.0.1", "localhost"))) as served:
-        assert ask(served.app, PATH, BODY, host="evil.example").status == 403
+        for host in ("evil.example", "[bad", "", "127.0.0.1.evil.example"):
+            assert ask(served.app, PATH, BODY, host=host).status == 403
         assert ask(served.app, PATH, BODY, host="localhost:8000", origin="http://evil.example").status == 403
         assert ask(served.app, PATH, BODY, host="localhost:8000", origin="http://localhost:8000").status == 200
         assert ask(served.app, PATH, BODY, host="127.0.0.1:8000", content_type="text/plain").status == 415
@@ -114,9 +115,29 @@ def test_a_burst_fills_free_places_before_anyone_is_refused() -> None:
 
 
 def test_a_request_whose_prompts_do_not_all_fit_is_refused_whole() -> None:
+    async def scenario(served: Served) -> None:
+        executor = served.engine.executor
+        executor.gate.clear()
+        first = asyncio.create_task(call(served.app, PATH, BODY))
+        await until(executor.in_step.is_set)
+        inside = asyncio.create_task(call(served.app, PATH, {**BODY, "prompt": ["a", "b"]}))
+        await until(lambda: served.service.in_flight() == 2)
+        refused = asyncio.create_task(call(served.app, PATH, {**BODY, "prompt": ["a", "b"]}))
+        await until(lambda: served.service.in_flight() == 3)
+        executor.gate.set()
+        assert (await refused).status == 429
+        assert (await first).status == (await inside).status == 200
+        assert served.metric("vllm:request_success_total", finished_reason="length") == 3
+        assert not served.engine.has_unfinished() and not served.engine.pool.num_used
+
     with serving({"max_num_seqs": 1, "max_queue": 3}) as served:
-        assert ask(served.app, PATH, {**BODY, "prompt": ["a", "b", "c", "d"]}).status == 429
-        assert not served.engine.has_unfinished()
+        asyncio.run(scenario(served))
+
+
+def test_more_answers_than_the_queue_ever_holds_is_no_matter_of_time() -> None:
+    with serving({"max_num_seqs": 1, "max_queue": 3}) as served:
+        never = ask(served.app, PATH, {**BODY, "prompt": ["a", "b", "c", "d"]})
+        assert never.status == 400 and "max_queue=3" in error(never)["message"]
         assert ask(served.app, PATH, {**BODY, "prompt": ["a", "b", "c"]}).status == 200
 
 
@@ -184,6 +205,13 @@ def test_a_fault_of_the_thread_leaves_nobody_waiting(monkeypatch: pytest.MonkeyP
         assert any(event == "engine_thread_failed" for event, _ in served.log)
 
 
+def test_a_fault_of_counting_keeps_no_answer_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    with serving() as served:
+        monkeypatch.setattr(served.service, "_emitted", None)
+        assert ask(served.app, PATH, BODY).json["choices"][0]["text"] == answer(4)
+        assert any(event == "count_failed" for event, _ in served.log)
+
+
 def test_an_engine_that_cannot_be_made_is_told_where_it_was_asked_for() -> None:
     def make() -> list[Any]:
         raise CannotRunError("no model")
@@ -231,6 +259,11 @@ def test_static_batching_starts_without_a_full_batch_after_its_wait(monkeypatch:
         asyncio.run(batch(3))
         assert served.engine.trace.num_steps > steps and sizes[-1] == 3
         assert "1 s" in ask(served.app, "/health").json["batch_starts"]
+
+
+def test_dynamic_batching_starts_after_its_own_wait() -> None:
+    with serving({"batching": "dynamic", "max_num_seqs": 3, "max_wait_ms": 20}) as served:
+        assert ask(served.app, PATH, BODY).json["choices"][0]["text"] == answer(4)
 
 
 def test_an_idle_thread_takes_no_steps_and_no_time() -> None:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import socket
+import subprocess
+import sys
 import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import openai
@@ -20,6 +24,7 @@ from experiments.cli import run
 from experiments.server.app import Limits
 from experiments.server.run import GracefulServer, ServeSpec, bound_socket, is_loopback, make_server
 from ledger.errors import CannotRunError, InputError
+from tests.core_engine.conftest import make_llama
 
 
 class Running:
@@ -240,3 +245,28 @@ def test_a_wrong_option_is_one_line_and_exit_code_2(
     assert run(["serve", "--port", "0", *options.split()]) == 2
     captured = capsys.readouterr()
     assert captured.out == "" and captured.err.count("\n") == 1 and named in captured.err
+
+
+@pytest.mark.slow
+def test_sigterm_lets_a_request_end_and_the_process_with_0(tmp_path: Path) -> None:
+    make_llama(tmp_path)
+    options = [f"model={tmp_path}", "dtype=fp32", "device=cpu", "kernels=torch", "kv_memory_mib=4", "threads=1"]
+    command = [sys.executable, "-m", "experiments.cli", "serve", "--port", "0", "--json"]
+    command += [part for option in options for part in ("--set", option)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None and server.stderr is not None
+        ready = ""
+        while not ready.rstrip().endswith("}"):
+            line = server.stdout.readline()
+            assert line, server.stderr.read()
+            ready += line
+        url = json.loads(ready)["url"]
+        body = json.dumps({"prompt": "abc", "max_tokens": 400, "ignore_eos": True, "stream": True}).encode()
+        request = urllib.request.Request(f"{url}/v1/completions", body, {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=120) as reply:
+            assert reply.readline().startswith(b"data: ")
+            server.send_signal(signal.SIGTERM)
+            assert reply.read().endswith(b"data: [DONE]\n\n")
+        assert server.wait(60) == 0
+        assert '"event": "stopped"' in server.stderr.read()
+    bound_socket("127.0.0.1", int(url.rsplit(":", 1)[1])).close()
