@@ -26,6 +26,7 @@ from experiments.cli import (
     measure,
     profile,
     quantize,
+    report,
     runs,
     serve,
     speculation,
@@ -76,6 +77,7 @@ app.command("profile")(profile.profile)
 app.command("kv")(kv.kv)
 app.command("quantize")(quantize.quantize)
 app.command("train-draft")(train_draft.train_draft)
+app.command("report")(report.report)
 app.command("calibrate")(calibrate.calibrate)
 app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)

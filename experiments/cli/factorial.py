@@ -24,6 +24,11 @@ def factorial(
     ] = "5",
     requests: options.Requests = None,
     rate: options.Rate = None,
+    concurrency: options.Concurrency = None,
+    time_scale: options.TimeScale = "1",
+    length_scale: options.LengthScale = "1",
+    max_prompt: options.MaxPrompt = None,
+    max_output: options.MaxOutput = None,
     seed: options.Seed = "0",
     slo: options.Slo = None,
     price: options.Price = "1.0",
@@ -39,7 +44,8 @@ def factorial(
     from experiments.factorial import FactorialSpec, parse_factors
     from experiments.store import Store
 
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets)
+    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
+    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     spec = FactorialSpec.from_dict({**fields, "factors": parse_factors(vary or []), "repeats": repeats})
     if report is not None:
         check_writable(report)

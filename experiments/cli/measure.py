@@ -139,18 +139,15 @@ def check_writable(path: Path) -> None:
         raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
 
 
-def write_report(run_id: str, path: Path) -> None:
-    """Write the self-contained HTML of a comparison; InputError without a result or a writable path."""
-    from experiments.report import comparison_html
+def write_report(run_id: str, path: Path, lang: str = "en") -> None:
+    """Write the self-contained HTML of a run; InputError for an unknown run or language, or an unwritable path."""
+    from experiments.report import report_html
     from experiments.store import Store
 
-    store = Store()
-    run = store.get_run(run_id)
-    if run.kind != "compare" or run.result is None:
-        raise InputError("run", run_id, "a comparison with a result")
+    page = report_html(run_id, Store(), lang)
     check_writable(path)
     try:
-        path.write_text(comparison_html(run, store.records(run_id)), "utf-8")
+        path.write_text(page, "utf-8")
     except OSError as error:
         from ledger.errors import CannotRunError
 

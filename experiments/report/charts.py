@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from experiments.report.html import Markup, join, tag
-from experiments.report.words import Words, curve_value, interval, number, percent, signed_percent
+from experiments.report.words import MISSING, Words, curve_value, interval, number, percent, signed_percent
 from experiments.timeline import last_token_s, request_segments
 
 ARMS = ("base", "cand")
@@ -223,3 +224,108 @@ def legend(kinds: Sequence[tuple[str, str]], words: Words) -> Markup:
         mark = tag("i", class_=colour) if colour in ("line", "dots") else tag("i", style=f"background:{colour}")
         items.append(tag("span", mark, words(key)))
     return tag("div", join(*items), class_="legend")
+
+
+def latency_bars(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Markup:
+    """A bar to p50, a line to p95 and a tick at p99 for each (name, summary in s); its own scale a row."""
+    parts: list[str] = []
+    for place, (name, one) in enumerate(rows):
+        top = 34 * place
+        p50, p95, p99 = (one.get(key) for key in ("p50", "p95", "p99"))
+        parts.append(tag("text", name, x="0", y=top + 12))
+        shown = " · ".join(f"{key} {number(value)} s" for key, value in (("p50", p50), ("p95", p95), ("p99", p99)))
+        parts.append(tag("text", shown, x="100%", y=top + 12, text_anchor="end", class_="m"))
+        scale = max((value for value in (p50, p95, p99) if value is not None), default=0.0) or 1.0
+        if p50 is not None:
+            parts.append(_rect(0, p50 / scale, top + 18, 8, "var(--cand)", tag("title", f"{name} p50 {p50:.9g} s")))
+        if p50 is not None and p95 is not None:
+            parts.append(_line(p50 / scale, p95 / scale, top + 22, top + 22, "var(--cand_strong)", 1.8))
+        if p99 is not None:
+            parts.append(_line(p99 / scale, p99 / scale, top + 18, top + 26, "var(--cand_strong)", 1.6))
+    return tag("svg", *parts, height=str(34 * len(rows)), role="img", aria_label=", ".join(name for name, _ in rows))
+
+
+def plain_bars(rows: Sequence[tuple[str, float, str]]) -> Markup:
+    """A bar from zero for each (name, size, what is written beside it), all on one scale."""
+    scale = max((size for _, size, _ in rows), default=0.0) or 1.0
+    parts: list[str] = []
+    for place, (name, size, shown) in enumerate(rows):
+        top = 32 * place
+        parts.append(tag("text", name, x="0", y=top + 12))
+        parts.append(tag("text", shown, x="100%", y=top + 12, text_anchor="end", font_weight="600"))
+        parts.append(_rect(0, max(0.0, size) / scale, top + 17, 8, "var(--cand)", tag("title", f"{name}: {size:.9g}")))
+    return tag("svg", *parts, height=str(32 * len(rows)), role="img", aria_label=", ".join(row[0] for row in rows))
+
+
+def interval_rows(rows: Sequence[tuple[str, float | None, Sequence[float] | None, str]], middle: float = 0.0) -> Markup:
+    """A dot with its interval for each (name, value, bounds, what is written), around a line at `middle`."""
+    known = [value for _, value, bounds, _ in rows for value in (value, *(bounds or ())) if value is not None]
+    reach = max((abs(value - middle) for value in known), default=0.0) * 1.05 or 1.0
+
+    def place_of(value: float) -> float:
+        return 0.5 + (value - middle) / reach / 2
+
+    height = 32 * len(rows)
+    parts: list[str] = [_line(0.5, 0.5, 0, height, "var(--border2)", 1)]
+    for place, (name, value, bounds, shown) in enumerate(rows):
+        top = 32 * place
+        parts.append(tag("text", name, x="0", y=top + 12))
+        parts.append(tag("text", shown, x="100%", y=top + 12, text_anchor="end", font_weight="600"))
+        if bounds is not None:
+            low, high = (place_of(bound) for bound in bounds)
+            parts.append(_line(low, high, top + 22, top + 22, "var(--cand_strong)", 1.8))
+        if value is not None:
+            x = f"{100 * place_of(value):.3f}%"
+            dot = tag("title", f"{name}: {shown}")
+            parts.append(tag("circle", dot, cx=x, cy=top + 22, r="4", style="fill:var(--cand)"))
+    return tag("svg", *parts, height=str(height), role="img", aria_label=", ".join(row[0] for row in rows))
+
+
+def xy(
+    points: Sequence[tuple[float, float | None, Sequence[float] | None, str]],
+    *,
+    x_label: str,
+    name: str,
+    dashed: float | None = None,
+    dotted: float | None = None,
+    joined: bool = True,
+) -> Markup:
+    """y over x from zero: (x, y, bounds of y, what the point is called) in order of x; two marks on the x axis.
+
+    Points without y are left out. dashed, dotted: x of a vertical line each.
+    """
+    there = [(x, y, bounds, label) for x, y, bounds, label in points if y is not None]
+    if not there:
+        return tag("p", MISSING, class_="muted")
+    right = max(x for x, *_ in there) * 1.05 or 1.0
+    upper = max(max(y, *(bounds or (y,))) for _, y, bounds, _ in there) * 1.08 or 1.0
+    height, base, left = 190.0, 156.0, 0.1
+
+    def across(x: float) -> float:
+        return left + (1 - left) * x / right
+
+    def down(y: float) -> float:
+        return base - (base - 16) * y / upper
+
+    parts: list[str] = []
+    for value in ticks(upper, 4):
+        parts.append(_line(left, 1, down(value), down(value), "var(--grid)", 1))
+        at = f"{100 * left - 1:.3f}%"
+        parts.append(tag("text", f"{value:.4g}", x=at, y=f"{down(value) + 4:.1f}", text_anchor="end", class_="m"))
+    for value in ticks(right, 5):
+        at = f"{100 * across(value):.3f}%"
+        parts.append(tag("text", f"{value:.4g}", x=at, y=base + 16, text_anchor="middle", class_="m"))
+    parts.append(tag("text", x_label, x="100%", y=base + 31, text_anchor="end", class_="m"))
+    for mark, dash in ((dashed, "6 4"), (dotted, "1.5 4")):
+        if mark is not None and 0 <= mark <= right:
+            parts.append(_line(across(mark), across(mark), 8, base, "var(--worse)", 1.5, dash=dash))
+    if joined:
+        for (x0, y0, *_), (x1, y1, *_) in pairwise(there):
+            parts.append(_line(across(x0), across(x1), down(y0), down(y1), "var(--cand)", 2))
+    for x, y, bounds, label in there:
+        if bounds is not None:
+            parts.append(_line(across(x), across(x), down(bounds[0]), down(bounds[1]), "var(--cand_strong)", 1.6))
+        title = tag("title", f"{label}: {number(y, 4)}")
+        at = f"{100 * across(x):.3f}%"
+        parts.append(tag("circle", title, cx=at, cy=f"{down(y):.2f}", r="4", style="fill:var(--cand)"))
+    return tag("svg", *parts, height=f"{height:.0f}", role="img", aria_label=name)

@@ -5,15 +5,15 @@ Draws what a stored run says; computes no metric.
 
 from __future__ import annotations
 
-import json
-import shlex
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from typing import Any
 
 from experiments.quality.agreement import quality_missing
-from experiments.report import charts
+from experiments.report import charts, parts
+from experiments.report.definitions import OF_A_RUN
 from experiments.report.html import Markup, join, tag
+from experiments.report.page import badge, heading, pairs, table
+from experiments.report.reproduce import command_of
 from experiments.report.verdict import headline, ordered_curves, verdict_sentence
 from experiments.report.words import (
     MISSING,
@@ -27,10 +27,7 @@ from experiments.report.words import (
 )
 from experiments.statistics import ALPHA
 from experiments.store import Run, StoredRecord
-from ledger.errors import InputError
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-BADGES = {"measured": "● ", "computed": "= ", "simulated": "◌ "}
 COLUMNS = (
     "curve", "baseline", "candidate", "change", "interval", "median", "floor", "detectable", "pairs", "p", "method",
     "verdict",
@@ -43,19 +40,20 @@ TONES = {
 }
 
 
-def comparison_html(run: Run, records: Sequence[StoredRecord], lang: str = "en") -> str:
-    """The report of a finished comparison as one HTML page in English ("en") or Simplified Chinese ("zh").
+def title_of_comparison(result: Mapping[str, Any], words: Words) -> str:
+    """Candidate against baseline."""
+    baseline, candidate = (str(arm["value"]) for arm in result["arms"])
+    return words("title", baseline=baseline, candidate=candidate)
 
-    Of `records` the first repeat with both arms is drawn as a timeline and embedded; without one that section is left
-    out. Raises InputError for a run without a comparison's result, or an unknown language.
-    """
-    words = Words(lang)
-    result = run.result
-    if not result or "curves" not in result:
-        raise InputError("run", run.id, "a comparison with at least one finished pair")
-    pair = _first_pair(records)
+
+def comparison_report(
+    run: Run, records: Sequence[StoredRecord], words: Words
+) -> tuple[str, tuple[Markup | None, ...]]:
+    """Title and sections of the report of a comparison that has a result."""
+    result = run.result or {}
+    pair = first_pair(records)
     names = [str(arm["value"]) for arm in result["arms"]]
-    title = words("title", baseline=names[0], candidate=names[1])
+    title = title_of_comparison(result, words)
     sections = (
         _top(run, result, title, words),
         _verdict(result, words),
@@ -63,49 +61,23 @@ def comparison_html(run: Run, records: Sequence[StoredRecord], lang: str = "en")
         _memory(result, names, words),
         _timeline(pair, names, words),
         _how(run, result, words),
+        parts.energy([(name, arm["metrics"]) for name, arm in zip(names, result["arms"], strict=True)], words),
+        *(parts.other_terms(arm["metrics"], words) for arm in result["arms"][:1]),
         _settings(run, result, words),
+        parts.code(run, words),
+        parts.meanings((*OF_A_RUN, "quality", "energy"), words),
         tag("p", words("raw"), class_="muted"),
     )
-    head = join(
-        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", f"{title} · Trilemma"),
-        tag("style", Markup(files("experiments.report").joinpath("style.css").read_text(encoding="utf-8"))),
-    )
-    body = tag("body", tag("main", *sections), _data(run, pair))
-    page_lang = "zh-CN" if lang == "zh" else "en"
-    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang=page_lang)
+    return title, sections
 
 
-def _first_pair(records: Sequence[StoredRecord]) -> list[StoredRecord]:
+def first_pair(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     """The records of both arms of the first repeat that has both, baseline first; empty without one."""
     found = {(record.repeat, record.arm): record for record in records}
     for repeat in sorted({record.repeat for record in records}):
         if (repeat, 0) in found and (repeat, 1) in found:
             return [found[repeat, 0], found[repeat, 1]]
     return []
-
-
-def _data(run: Run, pair: Sequence[StoredRecord]) -> Markup:
-    """The raw data in a script element of a type no browser runs. "<" is escaped, so that it cannot end the element."""
-    data = {
-        "run": run.to_json(),
-        "records": [{"arm": item.arm, "repeat": item.repeat, "record": item.record} for item in pair],
-    }
-    text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    return tag("script", Markup(text), type="application/json", id="trilemma-data")
-
-
-def _badge(provenance: str, words: Words) -> Markup:
-    return tag("span", BADGES[provenance] + words(provenance), class_=f"badge {provenance}")
-
-
-def _heading(text: str, provenance: str | None, words: Words, caption: str | None = None) -> Markup:
-    badge = None if provenance is None else _badge(provenance, words)
-    return join(
-        tag("div", tag("h2", text), badge, class_="head"),
-        None if caption is None else tag("p", caption, class_="caption"),
-    )
 
 
 def _top(run: Run, result: Mapping[str, Any], title: str, words: Words) -> Markup:
@@ -135,7 +107,7 @@ def _verdict(result: Mapping[str, Any], words: Words) -> Markup:
         tag(
             "div",
             tag("span", text, class_=f"verdict-badge {tone}"),
-            _badge(result.get("provenance", "measured"), words),
+            badge(result.get("provenance", "measured"), words),
             class_="head",
         ),
         tag("p", verdict_sentence(result, words.lang), class_="verdict"),
@@ -153,7 +125,7 @@ def _curves(result: Mapping[str, Any], names: Sequence[str], words: Words) -> Ma
     cards = [_curve_card(curve, result, names, words) for curve in ordered_curves(result)]
     return tag(
         "section",
-        _heading(words("five_curves"), None, words, words("five_caption")),
+        heading(words("five_curves"), None, words, words("five_caption")),
         tag("div", *cards, class_="grid"),
     )
 
@@ -168,7 +140,7 @@ def _curve_card(curve: Mapping[str, Any], result: Mapping[str, Any], names: Sequ
     same = (result.get("quality") or {}).get("same_token_ids_share") if curve["name"] == "quality" else None
     return tag(
         "div",
-        tag("div", tag("h2", words(curve["name"])), _badge(curve["provenance"], words), class_="head"),
+        tag("div", tag("h2", words(curve["name"])), badge(curve["provenance"], words), class_="head"),
         tag("div", _unit(curve, words), class_="caption"),
         tag(
             "div",
@@ -200,10 +172,10 @@ def _memory(result: Mapping[str, Any], names: Sequence[str], words: Words) -> Ma
     colours = {name: f"var(--{name})" for name in charts.LEDGER} | {"kv_free": "transparent"}
     return tag(
         "section",
-        _heading(words("memory"), result.get("provenance", "measured"), words, words("memory_caption")),
+        heading(words("memory"), result.get("provenance", "measured"), words, words("memory_caption")),
         charts.legend(list(colours.items()), words),
         charts.ledger_bars(memories, names, words),
-        _table(["MiB", *names], rows, numeric=(1, 2)),
+        table(["MiB", *names], rows, numeric=(1, 2)),
         class_="card",
     )
 
@@ -219,7 +191,7 @@ def _timeline(pair: Sequence[StoredRecord], names: Sequence[str], words: Words) 
     caption = words("timeline_caption", repeat=pair[0].repeat)
     return tag(
         "section",
-        _heading(words("timeline"), pair[0].record["provenance"], words, caption),
+        heading(words("timeline"), pair[0].record["provenance"], words, caption),
         charts.legend(kinds, words),
         charts.timeline([item.record for item in pair], names, words),
         class_="card",
@@ -233,12 +205,12 @@ def _how(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
     rows = [_how_row(curve, words) for curve in ordered_curves(result)]
     return tag(
         "section",
-        _heading(words("how"), "computed", words),
+        heading(words("how"), "computed", words),
         tag("p", words("how_pairs")),
         tag("p", words("how_floor")),
         tag("p", words("how_rule", alpha=f"{alpha:g}")),
         tag("p", words("how_detectable")),
-        _table([words(f"col_{name}") for name in COLUMNS], rows, numeric=range(1, 10)),
+        table([words(f"col_{name}") for name in COLUMNS], rows, numeric=range(1, 10)),
         *(_samples(curve, words) for curve in ordered_curves(result) if curve.get("samples")),
         class_="card",
     )
@@ -270,7 +242,7 @@ def _samples(curve: Mapping[str, Any], words: Words) -> Markup:
     ]
     header = [words("col_pair"), words("col_baseline"), words("col_candidate")]
     summary = tag("summary", f"{words('samples')}: {words(curve['name'])}")
-    return tag("details", summary, _table(header, rows, numeric=(1, 2)))
+    return tag("details", summary, table(header, rows, numeric=(1, 2)))
 
 
 def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
@@ -279,16 +251,16 @@ def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
     held = {name: f"{item['value']} ({item['because']})" for name, item in (result.get("held_because") or {}).items()}
     return tag(
         "section",
-        _heading(words("settings"), None, words),
+        heading(words("settings"), None, words),
         tag("h3", words("workload")),
-        _pairs(result.get("workload") or {}, words),
+        pairs(result.get("workload") or {}, words),
         tag("h3", words("held_equal")),
-        _pairs(result.get("held_equal") or {}, words),
-        *((tag("h3", words("held_because")), _pairs(held, words)) if held else ()),
+        pairs(result.get("held_equal") or {}, words),
+        *((tag("h3", words("held_because")), pairs(held, words)) if held else ()),
         tag("h3", words("derived")),
-        _pairs(derived, words),
+        pairs(derived, words),
         tag("h3", words("environment")),
-        _pairs(result.get("environment") or result["arms"][0]["metrics"].get("environment") or {}, words),
+        pairs(result.get("environment") or result["arms"][0]["metrics"].get("environment") or {}, words),
         tag("p", price, class_="muted"),
         tag("h3", words("reproduce")),
         tag("pre", reproduce_command(run.spec)),
@@ -309,37 +281,4 @@ LOAD_OPTIONS = (
 
 def reproduce_command(spec: Mapping[str, Any]) -> str:
     """The command line that runs the comparison of a spec again."""
-    values = ",".join(str(value) for value in spec.get("values", ()))
-    parts = ["trilemma", "compare", "--vary", f"{spec.get('variable')}={values}"]
-    for option, key in (("--workload", "workload"), ("--repeats", "repeats"), ("--seed", "seed"), ("--slo", "slo")):
-        if spec.get(key) is not None:
-            parts += [option, str(spec[key])]
-    for option, key in LOAD_OPTIONS:
-        if spec.get(key) is not None and not (key.endswith("_scale") and spec[key] == 1):
-            parts += [option, str(spec[key])]
-    for name, value in (spec.get("settings") or {}).items():
-        parts += ["--set", f"{name}={value}"]
-    return shlex.join(parts)
-
-
-def _pairs(values: Mapping[str, Any], words: Words) -> Markup:
-    if not values:
-        return tag("p", words("none"), class_="muted")
-    return _table(None, [[name, _plain(value)] for name, value in values.items()])
-
-
-def _plain(value: Any) -> str:
-    return MISSING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _table(header: Sequence[str] | None, rows: Sequence[Sequence[str]], numeric: Sequence[int] = ()) -> Markup:
-    """A table that scrolls inside its box; one of many columns keeps a readable width on a phone."""
-
-    def cells(name: str, row: Sequence[str]) -> Markup:
-        return tag("tr", *(tag(name, cell, class_="n" if i in numeric else None) for i, cell in enumerate(row)))
-
-    head = None if header is None else tag("thead", cells("th", header))
-    wide = "wide" if header is not None and len(header) > 4 else None
-    return tag(
-        "div", tag("table", head, tag("tbody", *(cells("td", row) for row in rows)), class_=wide), class_="scroll"
-    )
+    return str(command_of("compare", spec))

@@ -1,22 +1,22 @@
-"""A 2 x 2 experiment in words, and its report: one HTML file without network, scripts or fonts of its own.
+"""A 2 x 2 experiment in words, and its report.
 
 Draws what a stored run says; computes no metric.
 """
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Mapping, Sequence
-from importlib.resources import files
+from collections.abc import Mapping
 from typing import Any
 
-from experiments.report.comparison import BADGES, POLICY, TONES
-from experiments.report.html import Markup, join, tag
+from experiments.report import parts
+from experiments.report.comparison import TONES
+from experiments.report.definitions import OF_A_RUN
+from experiments.report.html import Markup, tag
+from experiments.report.kinds import Records, Report
+from experiments.report.page import card, heading, pairs, table
 from experiments.report.verdict import ORDER
 from experiments.report.words import MISSING, Words, curve_value, interval, number, percent, signed_percent
 from experiments.store import Run
-from ledger.errors import InputError
 
 EFFECTS = ("first_alone", "second_alone", "together", "first", "second", "interaction")
 PLOTTED = "output_tokens_per_s"
@@ -60,56 +60,28 @@ def reading_sentence(result: Mapping[str, Any], reading: Mapping[str, Any], lang
     )
 
 
-def factorial_html(run: Run, lang: str = "en") -> str:
-    """The report of a finished 2 x 2 experiment in English ("en") or Simplified Chinese ("zh").
-
-    InputError for a run without such a result, or an unknown language.
-    """
-    words, result = Words(lang), run.result
-    if not result or "effects" not in result:
-        raise InputError("run", run.id, "a 2 x 2 experiment with at least two finished repeats")
+def of_factorial(run: Run, result: Mapping[str, Any], records: Records, words: Words) -> Report:
+    """Its builder, as those of kinds.py: the readings are the verdict."""
     first, second = settings_of(result)
-    title = words("f_title", first=first, second=second)
+    lines = [reading_sentence(result, reading, words.lang) for reading in ordered_readings(result)]
+    basis = words("f_basis", repeats=result["repeats"], alpha=f"{result['alpha']:g}")
     sections = (
-        tag("h1", title),
-        tag("p", words("run", id=run.id, time=run.created_at[:16].replace("T", " ")), class_="muted"),
-        _readings(result, words),
         _plot(result, words),
         _effects(result, words),
         _arms(result, words),
-        tag("section", tag("h2", words("settings")), _settings(run, result, words), class_="card"),
+        parts.energy([(_arm_name(arm), arm["metrics"]) for arm in result["arms"]], words),
+        *(parts.other_terms(arm["metrics"], words) for arm in result["arms"][:1]),
+        _held(result, words),
     )
-    head = join(
-        Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", f"{title} · Trilemma"),
-        tag("style", Markup(files("experiments.report").joinpath("style.css").read_text(encoding="utf-8"))),
-    )
-    text = json.dumps({"run": run.to_json()}, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
-    data = tag("script", Markup(text), type="application/json", id="trilemma-data")
-    body = tag("body", tag("main", *sections), data)
-    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="zh-CN" if lang == "zh" else "en")
-
-
-def _heading(text: str, provenance: str, words: Words) -> Markup:
-    badge = tag("span", BADGES[provenance] + words(provenance), class_=f"badge {provenance}")
-    return tag("div", tag("h2", text), badge, class_="head")
-
-
-def _readings(result: Mapping[str, Any], words: Words) -> Markup:
-    lines = [tag("p", reading_sentence(result, reading, words.lang)) for reading in ordered_readings(result)]
-    basis = words("f_basis", repeats=result["repeats"], alpha=f"{result['alpha']:g}")
-    warnings = [tag("p", f"{words('warnings')}: {text}", class_="tone-worse") for text in result.get("warnings") or ()]
-    cancelled = tag("p", words("cancelled")) if result.get("cancelled") else None
-    heading = _heading(words("f_readings"), "measured", words)
-    return tag("section", heading, *lines, tag("p", basis, class_="muted"), cancelled, *warnings, class_="card")
+    title = words("f_title", first=first, second=second)
+    return Report(title, lines[0] if lines else "", sections, (*lines[1:], basis), (*OF_A_RUN, "energy"))
 
 
 def _plot(result: Mapping[str, Any], words: Words) -> Markup:
     """Throughput of the four arms, and where both together would be if the gains multiplied."""
     values = [arm["metrics"][PLOTTED] for arm in result["arms"]]
     if any(value is None for value in values):
-        return tag("section", _heading(words(PLOTTED), "measured", words), tag("p", MISSING), class_="card")
+        return tag("section", heading(words(PLOTTED), "measured", words), tag("p", MISSING), class_="card")
     product = values[1] * values[2] / values[0]
     (first, second), top = result["factors"], max(*values, product)
 
@@ -134,14 +106,14 @@ def _plot(result: Mapping[str, Any], words: Words) -> Markup:
         name = f"{first['variable']}={first['values'][place]}"
         lines.append(tag("text", name, x=x, y=PLOT_HEIGHT - 8, text_anchor="middle", fill="currentColor"))
     svg = tag("svg", *lines, viewBox=f"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}", role="img", style="max-width:640px")
-    heading = _heading(f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}", "measured", words)
-    return tag("section", heading, svg, tag("p", words("f_plot"), class_="caption"), class_="card")
+    title = heading(f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}", "measured", words)
+    return tag("section", title, svg, tag("p", words("f_plot"), class_="caption"), class_="card")
 
 
 def _effects(result: Mapping[str, Any], words: Words) -> Markup:
     header = [words(name) for name in ("col_curve", "col_change", "col_interval", "col_floor", "col_detectable",
                                        "col_verdict")]  # fmt: skip
-    parts: list[Markup] = []
+    tables: list[Markup] = []
     for effect in EFFECTS:
         rows = []
         for curve in sorted(result["effects"][effect], key=lambda curve: ORDER.index(curve["name"])):
@@ -151,8 +123,8 @@ def _effects(result: Mapping[str, Any], words: Words) -> Markup:
                 percent(curve["noise_floor_pct"]), percent(curve["min_detectable_pct"]),
                 mark + words(curve["verdict"]),
             ])  # fmt: skip
-        parts += [tag("h3", effect_name(effect, result, words)), _table(header, rows)]
-    return tag("section", _heading(words("f_effects"), "computed", words), tag("p", words("f_how")), *parts,
+        tables += [tag("h3", effect_name(effect, result, words)), table(header, rows, numeric=range(1, len(header)))]
+    return tag("section", heading(words("f_effects"), "computed", words), tag("p", words("f_how")), *tables,
                class_="card")  # fmt: skip
 
 
@@ -163,37 +135,14 @@ def _arms(result: Mapping[str, Any], words: Words) -> Markup:
         figures = (metrics["output_tokens_per_s"], metrics["ttft_s"]["p95"], metrics["itl_s"]["p95"])
         names = ("output_tokens_per_s", "ttft_s", "itl_s")
         shown = [curve_value(name, value) for name, value in zip(names, figures, strict=True)]
-        rows.append([" ".join(f"{name}={value}" for name, value in arm["values"].items()), *shown])
+        rows.append([_arm_name(arm), *shown])
     header = [words("f_arm"), words("output_tokens_per_s"), words("ttft_s"), words("itl_s")]
-    return tag("section", _heading(words("f_arms"), "measured", words), _table(header, rows), class_="card")
+    return card(heading(words("f_arms"), "measured", words), table(header, rows, numeric=range(1, len(header))))
 
 
-def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
-    rows = [[name, str(value)] for name, value in result["held_equal"].items()]
-    return join(
-        tag("h3", words("held_equal")), _table([words("f_setting"), words("f_value")], rows),
-        tag("h3", words("reproduce")), tag("pre", reproduce_command(run.spec)),
-    )  # fmt: skip
+def _arm_name(arm: Mapping[str, Any]) -> str:
+    return " ".join(f"{name}={value}" for name, value in arm["values"].items())
 
 
-def reproduce_command(spec: Mapping[str, Any]) -> str:
-    """The command line that runs the experiment of a spec again."""
-    parts = ["trilemma", "factorial"]
-    for name, values in spec["factors"]:
-        parts += ["--vary", f"{name}={','.join(map(str, values))}"]
-    options = {"--workload": "workload", "--repeats": "repeats", "--seed": "seed", "--slo": "slo",
-               "--requests": "num_requests", "--rate": "rate_rps"}  # fmt: skip
-    for option, key in options.items():
-        if spec.get(key) is not None:
-            parts += [option, str(spec[key])]
-    for name, value in (spec.get("settings") or {}).items():
-        parts += ["--set", f"{name}={value}"]
-    return shlex.join(parts)
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    def cells(name: str, row: Sequence[str]) -> Markup:
-        return tag("tr", *(tag(name, cell, class_="n" if place else None) for place, cell in enumerate(row)))
-
-    body = tag("tbody", *(cells("td", row) for row in rows))
-    return tag("div", tag("table", tag("thead", cells("th", header)), body), class_="scroll")
+def _held(result: Mapping[str, Any], words: Words) -> Markup:
+    return card(heading(words("held_equal"), None, words), pairs(result["held_equal"], words))

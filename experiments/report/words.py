@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 
+from experiments.report.run_words import RUN_WORDS
 from ledger.errors import InputError
 
 LANGUAGES = ("en", "zh")
 MISSING = "–"
 
 WORDS: dict[str, tuple[str, str]] = {
+    **RUN_WORDS,
     "title": ("{candidate} against {baseline}", "{candidate} 对比 {baseline}"),
     "subtitle": (
         "{variable}, workload {workload}: one variable changes, everything else is held equal.",

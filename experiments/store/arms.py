@@ -1,7 +1,7 @@
 """The arms of a run as rows of their own, so that "every run with batching=static" is a question to the store.
 
-Owns the one thing that the store reads out of a result: its list `arms` of objects with "value", or "settings", and
-"metrics", beside "variable". A result without that list has no arms here.
+Owns the one thing that the store reads out of a result: its list `arms` (of a sweep `points`) of objects with "value",
+"values" or "settings", and "metrics", beside "variable" (of a sweep the name in "over"). A result without has no arms.
 """
 
 from __future__ import annotations
@@ -26,12 +26,18 @@ class Arm:
 
 def arms_of(result: Mapping[str, Any] | None) -> list[tuple[str | None, Any, Any]]:
     """(variable, value, metrics) of every arm of a result; empty for one without arms."""
-    listed = (result or {}).get("arms")
+    found = result or {}
+    listed = found.get("arms", found.get("points"))
     if not isinstance(listed, list) or not all(isinstance(arm, dict) for arm in listed):
         return []
-    variable = (result or {}).get("variable")
+    over = found.get("over")
+    variable = found.get("variable", over.get("name") if isinstance(over, Mapping) else None)
     name = variable if isinstance(variable, str) else None
-    return [(name, arm.get("value", arm.get("settings")), arm.get("metrics")) for arm in listed]
+    return [(name, _value_of(arm), arm.get("metrics")) for arm in listed]
+
+
+def _value_of(arm: Mapping[str, Any]) -> Any:
+    return next((arm[name] for name in ("value", "values", "settings") if arm.get(name) is not None), None)
 
 
 def insert_arms(db: sqlite3.Connection, run_id: str, arms: Sequence[tuple[str | None, Any, Any]]) -> None:

@@ -17,7 +17,7 @@ from experiments.factorial.effects import EFFECTS, judge_effects, readings
 from experiments.factorial.run import ORDER
 from experiments.kinds import kind_of
 from experiments.report import factorial_html, reading_sentence
-from experiments.report.factorial import reproduce_command
+from experiments.report.reproduce import command_of
 from experiments.spec import parse_vary
 from experiments.store import Run, Store
 from ledger.errors import InputError
@@ -210,7 +210,7 @@ def test_the_report_is_one_escaped_file(clock: VirtualClock, lang: str) -> None:
     assert "default-src" in page and "http://" not in page and "https://" not in page
     assert page.count("<script") == 1 and "&lt;script&gt;" in page
     assert "trilemma factorial --vary seed=0,1 --vary block_size=16,32 --workload mixed --repeats 5 --seed 0" in page
-    assert reproduce_command(spec).endswith("--seed 0")
+    assert str(command_of("factorial", spec)).endswith("--seed 0")
     with pytest.raises(InputError):
         factorial_html(Run("f0", "factorial", "failed", "", "", spec, None), lang)
 

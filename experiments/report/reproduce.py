@@ -1,0 +1,118 @@
+"""The command line that runs a stored spec again, for every kind of run."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+Spec = Mapping[str, Any]
+Parts = list[str]
+LOAD = {
+    "workload": "--workload", "num_requests": "--requests", "rate_rps": "--rate", "concurrency": "--concurrency",
+    "time_scale": "--time-scale", "length_scale": "--length-scale", "max_prompt_tokens": "--max-prompt",
+    "max_tokens_cap": "--max-output", "seed": "--seed", "slo": "--slo",
+    "price_per_device_hour": "--price-per-device-hour",
+}  # fmt: skip
+# What a command has without being told.
+DEFAULTS = {"time_scale": 1.0, "length_scale": 1.0, "price_per_device_hour": 1.0}
+NOTHING = "none"
+
+
+def command_of(kind: str, spec: Spec) -> str | None:
+    """The command that asks for the same again; None for a kind that no command starts."""
+    made = COMMANDS.get(kind)
+    return None if made is None else shlex.join(["trilemma", *made(spec)])
+
+
+def _options(spec: Spec, options: Mapping[str, str]) -> Parts:
+    """An option for every field that has a value."""
+    found: Parts = []
+    for name, option in options.items():
+        if spec.get(name) is not None and spec[name] != DEFAULTS.get(name):
+            found += [option, str(spec[name])]
+    return found
+
+
+def _sets(settings: Mapping[str, Any] | None, option: str = "--set") -> Parts:
+    return [part for name, value in (settings or {}).items() for part in (option, f"{name}={value}")]
+
+
+def _listed(values: Sequence[Any] | None) -> str:
+    return ",".join(map(str, values or ())) or NOTHING
+
+
+def _vary(vary: Sequence[Any] | None) -> Parts:
+    return [] if not vary else ["--vary", f"{vary[0]}={_listed(vary[1])}"]
+
+
+def _bench(spec: Spec) -> Parts:
+    return ["bench", *_options(spec, LOAD), *_sets(spec.get("settings"))]
+
+
+def _compare(spec: Spec) -> Parts:
+    varied = ["--vary", f"{spec.get('variable')}={_listed(spec.get('values'))}"]
+    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD})
+    return ["compare", *varied, *options, *_sets(spec.get("settings"))]
+
+
+def _factorial(spec: Spec) -> Parts:
+    varied = [part for name, values in spec.get("factors") or () for part in ("--vary", f"{name}={_listed(values)}")]
+    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD})
+    return ["factorial", *varied, *options, *_sets(spec.get("settings"))]
+
+
+def _sweep(spec: Spec) -> Parts:
+    values = spec.get("values")
+    over = f"{spec.get('over')}={_listed(values)}" if values else str(spec.get("over"))
+    options = _options(spec, {
+        **LOAD, "repeats": "--repeats", "duration_s": "--duration",
+        "arrivals": "--arrivals", "auto_points": "--points", "headroom": "--headroom",
+        "scale_out_at": "--scale-out-at", "demand_rps": "--demand", "ray_address": "--ray-address",
+        "per_node": "--per-node",
+    })  # fmt: skip
+    find = [] if spec.get("find", True) else ["--no-find"]
+    return ["sweep", "--over", over, *options, *find, *_sets(spec.get("settings"))]
+
+
+def _eval(spec: Spec) -> Parts:
+    arms = [
+        part
+        for arm in spec.get("arms") or ()
+        for part in ("--candidate", ",".join(f"{name}={value}" for name, value in arm.items()))
+    ]
+    files = [part for name in ("items", "texts") for path in spec.get(name) or () for part in (f"--{name}", str(path))]
+    slices = ["--slices", _listed(spec["slices"])] if spec.get("slices") else []
+    speed = ["--speed"] if spec.get("speed") else []
+    return [
+        "eval", *_vary(spec.get("vary")), *arms, *_sets(spec.get("settings")),
+        *_sets(spec.get("baseline"), "--baseline"), *files, *slices,
+        *_options(spec, {"limit": "--limit", "seed": "--seed"}), *speed,
+    ]  # fmt: skip
+
+
+def _speculation(spec: Spec) -> Parts:
+    lists = [part for name in ("forms", "tasks", "batches") if name in spec
+             for part in (f"--{name}", _listed(spec[name]))]  # fmt: skip
+    options = {"num_draft_tokens": "--drafts", "prompts": "--prompts", "max_tokens": "--max-tokens",
+               "repeats": "--repeats", "seed": "--seed"}  # fmt: skip
+    constructed = [] if spec.get("constructed", True) else ["--no-constructed"]
+    return ["speculation", *lists, *_options(spec, options), *constructed, *_sets(spec.get("settings"))]
+
+
+def _profile(spec: Spec) -> Parts:
+    steps = _options(spec, {"step": "--step"})
+    return ["profile", *steps, *_vary(spec.get("vary")), *_options(spec, {"repeats": "--repeats"}),
+            *_sets(spec.get("settings"))]  # fmt: skip
+
+
+def _claim(spec: Spec) -> Parts:
+    options = spec.get("options") or {}
+    asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
+    return ["claims", "run", str(spec.get("claim")), *asked, *_sets(options.get("settings"))]
+
+
+COMMANDS: dict[str, Callable[[Spec], Parts]] = {
+    "bench": _bench, "compare": _compare, "sweep": _sweep, "factorial": _factorial, "eval": _eval,
+    "speculation": _speculation, "profile": _profile, "claim": _claim,
+}  # fmt: skip
