@@ -39,7 +39,7 @@ def serve(
     ] = None,
     canary_sets: Annotated[
         list[str] | None,
-        typer.Option("--canary-set", metavar="NAME=VALUE", help="What a second engine has otherwise; repeatable."),
+        typer.Option("--canary-set", metavar="NAME=VALUE", help="Of a second engine on the same cores; repeatable."),
     ] = None,
     canary_share: Annotated[
         str, typer.Option("--canary-share", metavar="SHARE", help="Of the requests that go to the second engine.")

@@ -15,7 +15,7 @@ import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -68,6 +68,10 @@ class ServeSpec:
             raise InputError("--max-body-bytes", self.max_body_bytes, "a whole number of bytes from 1 up")
         if self.grace_s < 0:
             raise InputError("--grace", self.grace_s, "a number of seconds from 0 up")
+        if self.canary is not None and max(config.ranks for config in self.configs()) > 1:
+            raise InputError(
+                "--canary-set", "several ranks", "tensor_parallel=1 and pipeline_parallel=1 in both engines"
+            )
 
     def configs(self) -> list[EngineConfig]:
         """Of the engines: one, or A's and B's."""
@@ -165,8 +169,8 @@ def serve(spec: ServeSpec, on_ready: Callable[[dict[str, Any]], None], report: C
     """Serve until told to stop. on_ready gets {"url","model"} once requests are answered; report words of loading."""
     configs = spec.configs()
     events = EventLog(spec.log_events)
-    with bound_socket(spec.host, spec.port) as listener:
-        service = _service(spec, configs, report)
+    with bound_socket(spec.host, spec.port) as listener, closing(Rig(report)) as rig:
+        service = _service(spec, configs, rig)
         hosts = () if spec.api_key is not None else tuple(dict.fromkeys((*LOOPBACK, spec.host)))
         app = make_app(service, Limits(spec.max_body_bytes, spec.api_key, hosts), events)
         server = make_server(app, service, spec.grace_s)
@@ -193,9 +197,9 @@ async def _run(
     await running
 
 
-def _service(spec: ServeSpec, configs: list[EngineConfig], report: Callable[[str], None]) -> Service:
+def _service(spec: ServeSpec, configs: list[EngineConfig], rig: Rig) -> Service:
     def make() -> list[Any]:
-        rig, clock = Rig(report), MonotonicClock()
+        clock = MonotonicClock()
         return [rig.engine(config, clock=clock) for config in configs]
 
     plan = spec.canary

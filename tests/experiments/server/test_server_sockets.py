@@ -235,6 +235,7 @@ def test_a_port_that_is_taken_is_said_before_anything_is_loaded(capsys: pytest.C
         ("--slo ttft_p95=1", "--slo"),
         ("--canary-set max_num_seqs=4", "--slo"),
         ("--canary-set max_num_seqs=4 --slo ttft_p95=1 --canary-share 2", "--canary-share"),
+        ("--canary-set tensor_parallel=2 --slo ttft_p95=1", "--canary-set"),
         ("--set nothing=1", "variable"),
         ("--log-events /no/such/folder/x", "--log-events"),
     ],
