@@ -234,7 +234,7 @@ def _load(spec: Mapping[str, Any]) -> dict[str, Any]:
     }
     counts = {name: None if spec.get(name) is None else whole(name, spec[name], 1, most[name]) for name in most}
     rate = spec.get("rate_rps")
-    options = {
+    options: dict[str, Any] = {
         **counts,
         "rate_rps": None
         if rate is None

@@ -14,6 +14,7 @@ closed = { clients = 8, think_s = { kind = "exponential", mean = 1.0 } }        
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,15 @@ FIELDS = (
 def read_workload_file(path: Path) -> WorkloadSpec:
     """The workload of a .toml, .yaml or .yml file. CannotRunError when it can't be read, InputError for its content."""
     return spec_of(_table(path), path)
+
+
+def identity(path: Path) -> dict[str, str]:
+    """Name and sha256 of a file, which say whether another run had the same."""
+    try:
+        with path.open("rb") as file:
+            return {"file": path.name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+    except OSError as error:
+        raise CannotRunError(f"workload: {path} can't be read ({error.strerror})") from None
 
 
 def spec_of(table: Mapping[str, Any], path: Path) -> WorkloadSpec:

@@ -11,7 +11,6 @@ are sorted, counted from the first and scaled; lengths are scaled, then clipped;
 
 from __future__ import annotations
 
-import hashlib
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -23,6 +22,7 @@ import numpy as np
 
 from experiments.workloads.arrivals import poisson_arrivals_ns
 from experiments.workloads.draw import TOO_LONG, streams
+from experiments.workloads.file import identity
 from experiments.workloads.options import Limits, Options, at_rate
 from experiments.workloads.prompts import chat_ids, next_turn_ids
 from experiments.workloads.spec import MOST_REQUESTS
@@ -100,15 +100,9 @@ def _read(path: Path, form: str, most: int) -> _Rows:
 
 def _identity(path: Path, form: str, rows: _Rows, used: int) -> dict[str, Any]:
     """What makes the replay repeatable. rows_read counts what was looked at; more may stand behind it in the file."""
-    try:
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CannotRunError(f"workload: {path} can't be read ({error.strerror})") from None
     return {
         "format": form,
-        "file": path.name,
-        "sha256": digest,
+        **identity(path),
         "rows": FORMATS[form].what,
         "rows_read": rows.read,
         "rows_used": used,

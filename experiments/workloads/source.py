@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from experiments.workloads.builtin import WORKLOADS
 from experiments.workloads.draw import check, draw
-from experiments.workloads.file import SUFFIXES, read_workload_file
+from experiments.workloads.file import SUFFIXES, identity, read_workload_file
 from experiments.workloads.options import Options
 from experiments.workloads.replay import replay
 from experiments.workloads.spec import WorkloadSpec
@@ -38,10 +38,10 @@ def find(name: str) -> WorkloadSpec | Trace:
     if name in WORKLOADS:
         return WORKLOADS[name]
     if name.startswith(TRACE):
-        form, separator, path = name.removeprefix(TRACE).partition(":")
+        form, separator, where = name.removeprefix(TRACE).partition(":")
         if not separator or form not in FORMATS:
             raise InputError("workload", name, f"trace:FORMAT:PATH with FORMAT = {', '.join(FORMATS)}")
-        return Trace(_there(Path(path)), form)
+        return Trace(_there(Path(where)), form)
     path = Path(name)
     if path.suffix in SUFFIXES:
         return read_workload_file(_there(path))
@@ -104,7 +104,10 @@ def build(
     )
     if isinstance(source, Trace):
         return replay(source.path, source.form, seed=seed, tokenizer=tokenizer, options=options)
-    return draw(source, seed=seed, tokenizer=tokenizer, options=options)
+    drawn = draw(source, seed=seed, tokenizer=tokenizer, options=options)
+    if name in WORKLOADS:
+        return drawn
+    return replace(drawn, made=replace(drawn.made, file=identity(Path(name))))
 
 
 def _there(path: Path) -> Path:

@@ -57,7 +57,7 @@ class Made:
     """What was changed on the way from what was asked, or what a trace says, to what is sent.
 
     clipped: lengths that a limit shortened, by "prompt_tokens" and "output_tokens". dropped: requests left out, by
-    reason. trace: which file, and which of its rows.
+    reason. trace: which file, and which of its rows. file: the workload file.
     """
 
     clipped: Mapping[str, int] = field(default_factory=dict)
@@ -65,6 +65,7 @@ class Made:
     time_scale: float = 1.0
     length_scale: float = 1.0
     trace: Mapping[str, Any] | None = None
+    file: Mapping[str, str] | None = None
     notes: tuple[str, ...] = ()
 
 
@@ -113,6 +114,7 @@ class Workload:
             "clipped": dict(made.clipped),
             "dropped": dict(made.dropped),
             "trace": None if made.trace is None else dict(made.trace),
+            "file": None if made.file is None else dict(made.file),
             "notes": list(made.notes),
         }
 

@@ -92,6 +92,15 @@ def test_a_finished_run_shows_verdict_curves_memory_timeline_and_reasons(home: P
     assert "trilemma compare --vary batching=static,continuous" in "\n".join(code.value for code in app.code)
 
 
+def test_a_run_of_a_file_opens_with_the_files_name_and_its_clients(home: Path, sample: Sample) -> None:
+    spec = {**CompareSpec().to_dict(), "workload": "/data/traffic.toml", "concurrency": 3, "num_requests": 5}
+    run_id = sample.store.create_run("compare", spec)
+    sample.store.update_run(run_id, state="failed", error="the engine process ended (SIGKILL)")
+    app = opened(home, run=run_id)
+    workload = next(box for box in app.selectbox if box.label == translate("en", "picker.workload"))
+    assert workload.value == "/data/traffic.toml" and "traffic.toml" in workload.options
+
+
 def test_a_failed_run_says_what_is_safe_and_offers_a_restart(home: Path, sample: Sample) -> None:
     run_id = stored(sample, "failed", error="the engine process ended (SIGKILL)")
     app = opened(home, run=run_id)

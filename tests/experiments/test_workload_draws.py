@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -394,7 +395,9 @@ def test_a_workload_file_says_it_all(tmp_path: Path) -> None:
     assert len(workload.requests) == 30
     assert {request.max_tokens for request in workload.requests} == {40}
     assert workload == build(str(path), seed=3, tokenizer=ByteTokenizer())
-    assert workload.describe()["prefix_groups"] == 2
+    described = workload.describe()
+    assert described["prefix_groups"] == 2
+    assert described["file"] == {"file": "traffic.toml", "sha256": hashlib.sha256(TOML.encode()).hexdigest()}
 
 
 def test_a_yaml_file_with_a_closed_loop_and_a_list_of_lengths_beside_it(tmp_path: Path) -> None:
