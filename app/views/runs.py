@@ -1,85 +1,179 @@
-"""Every run of this machine: open, export, delete."""
+"""Every run of this machine: find, open, compare, report, export, import, go on, delete."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
+from io import BytesIO
 from typing import Any
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
-from app.navigation import kernels_page, quantization_page, speculation_page, trace_page, workbench_page
-from app.state import error_text, language, store, t
+from app.components.section import escape
+from app.navigation import kernels_page, quantization_page, runs_page, speculation_page, trace_page, workbench_page
+from app.state import error_text, language, set_address, store, t, translated
 from experiments import jobs
-from experiments.kinds import kind_of
-from experiments.report import comparison_html, headline
+from experiments.kinds import KINDS, kind_of, resumable
+from experiments.report import headline, report_html, report_json
+from experiments.report.run_report import report_text
+from experiments.report.words import MISSING
+from experiments.run_file import SUFFIX, export_run, import_run
+from experiments.runs_view import facts
 from experiments.store import Run
+from experiments.store.store import STATES
 from experiments.workloads.source import short_name
-from ledger.errors import InputError
+from ledger.errors import CannotRunError, InputError
+
+PAGE_SIZE = 25
+MOST_COMPARED = 4
+PAGES: dict[str, Callable[[], StreamlitPage]] = {
+    "compare": workbench_page,
+    "eval": quantization_page,
+    "speculation": speculation_page,
+    "profile": kernels_page,
+}
 
 
 def page() -> None:
-    """Draw the list, newest first."""
+    """Draw the run of the address, if there is one, then the list, newest first."""
     st.title(t("runs.title"), anchor=False)
     st.caption(t("runs.caption"))
-    error = st.session_state.pop("runs_error", None)
-    if error:
-        st.error(t("runs.not_deleted", error=error))
-    listed = store().list_runs(limit=200)
+    if error := st.session_state.pop("runs_error", None):
+        st.error(t("runs.not_done", error=escape(translated(error))))
+    if done := st.session_state.pop("runs_done", None):
+        st.success(done)
+    if asked := st.query_params.get("run"):
+        _details(asked)
+    chosen = _filters()
+    count = store().count_runs(**chosen)
+    start = _first_shown(count)
+    listed = [_as_it_is(run) for run in store().list_runs(PAGE_SIZE, offset=start, **chosen)]
     if not listed:
-        st.markdown(t("runs.empty"))
+        st.markdown(t("runs.none_found" if any(chosen.values()) else "runs.empty"))
+        return
+    _comparison(listed)
     for run in listed:
-        _row(jobs.status(run.id, store()) if run.state in jobs.ACTIVE else run)
+        _row(run)
+
+
+def _as_it_is(run: Run) -> Run:
+    return jobs.status(run.id, store()) if run.state in jobs.ACTIVE else run
+
+
+# -- finding -----------------------------------------------------------------------------------------------------------
+
+
+def _filters() -> dict[str, Any]:
+    """The filter row; what is chosen stands in the address."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        text = st.text_input(t("runs.text"), st.query_params.get("text", ""), placeholder=t("runs.text_help"))
+        options = {"kind": list(KINDS), "state": list(STATES), "workload": store().workloads()}
+        labels: dict[str, Callable[[str], str]] = {
+            "kind": _kind, "state": lambda name: t(f"runs.state_{name}"), "workload": short_name,
+        }  # fmt: skip
+        chosen = {name: _choice(name, given, labels[name]) for name, given in options.items()}
+        _import()
+    set_address(text=text or None, **chosen)
+    return {**chosen, "text": text or None}
+
+
+def _choice(name: str, options: list[str], label: Callable[[str], str]) -> str | None:
+    """A box with the options and "all"."""
+    asked = st.query_params.get(name)
+    index = options.index(asked) if asked in options else None
+    return st.selectbox(t(f"runs.{name}"), options, index=index, format_func=label, placeholder=t("runs.all"))
+
+
+def _kind(name: str) -> str:
+    return t(f"runs.kind_{name}")
+
+
+def _first_shown(count: int) -> int:
+    """The place of the first run of the chosen page of the list."""
+    pages = max(1, -(-count // PAGE_SIZE))
+    if pages == 1:
+        return 0
+    asked = st.query_params.get("part", "1")
+    value = min(pages, max(1, int(asked))) if asked.isdecimal() else 1
+    label = t("runs.page", count=f"{count:,}")
+    number = int(st.number_input(label, 1, pages, value, width=200, key=f"page-{pages}"))
+    set_address(part=None if number == 1 else number)
+    return (number - 1) * PAGE_SIZE
+
+
+# -- one run in the list -----------------------------------------------------------------------------------------------
 
 
 def _row(run: Run) -> None:
     with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{_what(run.kind, run.spec)}**  \n{_how_it_went(run)}", width="stretch")
-        if run.kind == "compare":
-            address = {"run": run.id, "lang": language()}
-            st.page_link(workbench_page(), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
-        pages = {"eval": quantization_page, "speculation": speculation_page, "profile": kernels_page}
-        if run.kind in pages:
-            address = {"run": run.id, "lang": language()}
-            st.page_link(pages[run.kind](), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
-        if run.kind in ("compare", "bench") and run.result is not None:
-            address = {"run": run.id, "lang": language()}
-            st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
-        if run.kind == "compare" and run.result is not None:
-            _export(run)
-        if run.state not in jobs.ACTIVE:
-            with st.popover(t("runs.delete"), type="tertiary", icon=":material/delete:"):
-                st.markdown(t("runs.delete_sure", id=run.id))
-                st.button(t("runs.delete"), key=f"delete-{run.id}", on_click=_delete, args=(run.id,))
+        st.markdown(f"**{_what(run)}**  \n{_how_it_went(run)}", width="stretch")
+        _links(run, details=True)
+        _actions(run, "row")
 
 
-def _export(run: Run) -> None:
-    """Report and JSON of one run; the files are made when asked for."""
+def _links(run: Run, *, details: bool) -> None:
+    address = {"run": run.id, "lang": language()}
+    if run.kind in PAGES:
+        st.page_link(PAGES[run.kind](), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+    if kind_of(run.kind).has_events and store().record_keys(run.id):
+        st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
+    if details:
+        st.page_link(runs_page(), label=t("runs.details"), icon=":material/info:", query_params=address)
+
+
+def _actions(run: Run, where: str) -> None:
+    """Files, going on, deleting. `where` keeps the keys of a run apart that is drawn twice."""
+
+    def offer(name: str, act: Callable[[], None], *, disabled: bool = False) -> None:
+        key = f"{where}-{name}-{run.id}"
+        icon = f":material/{name}:"
+        st.button(t(f"runs.{name}"), key, icon=icon, type="tertiary", disabled=disabled, on_click=_do, args=(act,))
+
+    if run.kind in resumable() and run.state in ("cancelled", "failed"):
+        offer("resume", lambda: jobs.resume(run.id, store()))
+    if run.state in jobs.ACTIVE:
+        offer("cancel", lambda: jobs.cancel(run.id, store()), disabled=run.cancel_requested)
+        return
+    _files(run, where)
+    with st.popover(t("runs.delete"), type="tertiary", icon=":material/delete:"):
+        st.markdown(t("runs.delete_sure", id=run.id))
+        st.button(t("runs.delete"), key=f"{where}-delete-{run.id}", on_click=_delete, args=(run.id,))
+
+
+def _files(run: Run, where: str) -> None:
+    """Report and run file; each is made when it is asked for."""
     lang, of_runs = language(), store()
+
+    def report() -> str:
+        return report_html(run.id, of_runs, lang)
+
+    def as_json() -> str:
+        return report_text(run.id, of_runs, lang)
+
+    def whole() -> bytes:
+        made = BytesIO()
+        export_run(run.id, of_runs, made)
+        return made.getvalue()
+
     with st.popover(t("runs.export"), type="tertiary", icon=":material/download:"):
-        st.download_button(
-            t("result.report"),
-            lambda: comparison_html(run, of_runs.records(run.id), lang),
-            f"trilemma-{run.id}.html",
-            "text/html",
-            key=f"html-{run.id}",
-            on_click="ignore",
+        offered: tuple[tuple[str, Any, str, str], ...] = (
+            ("report", report, ".html", "text/html"),
+            ("json", as_json, ".json", "application/json"),
+            ("run_file", whole, SUFFIX, "application/zip"),
         )
-        st.download_button(
-            t("result.json"),
-            json.dumps(run.result, indent=1, ensure_ascii=False),
-            f"trilemma-{run.id}.json",
-            "application/json",
-            key=f"json-{run.id}",
-            on_click="ignore",
-        )
+        for name, data, ending, mime in offered:
+            st.download_button(t(f"runs.{name}"), data, f"trilemma-{run.id}{ending}", mime, on_click="ignore",
+                               key=f"{where}-{name}-{run.id}")  # fmt: skip
+        st.caption(t("runs.export_help"))
 
 
-def _what(kind: str, spec: dict[str, Any]) -> str:
-    if kind == "compare":
-        values = " → ".join(str(value) for value in spec["values"])
+def _what(run: Run) -> str:
+    spec = run.spec
+    if run.kind == "compare":
+        values = escape(" → ".join(str(value) for value in spec["values"]))
         vary = t("runs.vary", variable=t(f"var.{spec['variable']}"), values=values)
-        return f"{vary} · {short_name(spec['workload'])}"
-    return f"{kind} · {kind_of(kind).says(spec)}"
+        return f"{vary} · {escape(short_name(spec['workload']))}"
+    return f"{_kind(run.kind)} · {escape(kind_of(run.kind).says(spec))}"
 
 
 def _how_it_went(run: Run) -> str:
@@ -87,12 +181,89 @@ def _how_it_went(run: Run) -> str:
     if run.kind == "compare" and run.result is not None:
         parts.append(headline(run.result, language())[1])
     if run.error:
-        parts.append(error_text(run.error))
+        parts.append(escape(error_text(run.error)))
     return " · ".join(parts)
 
 
-def _delete(run_id: str) -> None:
+# -- the run of the address, and runs beside each other ------------------------------------------------------------
+
+
+def _details(run_id: str) -> None:
+    """What one run was asked, what came out in words, and what can be done with it."""
     try:
-        jobs.delete(run_id, store())
-    except InputError as error:
+        run = jobs.status(run_id, store())
+    except InputError:
+        st.warning(t("page.unknown_run", id=escape(run_id)))
+        return
+    with st.container(border=True):
+        st.markdown(f"### {_what(run)}")
+        st.caption(_how_it_went(run))
+        st.markdown(escape(report_json(run.id, store(), language())["verdict"]))
+        with st.container(horizontal=True, vertical_alignment="center"):
+            _links(run, details=False)
+            _actions(run, "one")
+            st.button(t("runs.close"), icon=":material/close:", type="tertiary", on_click=_close)
+        with st.expander(t("runs.facts")):
+            st.table([{t("runs.fact"): fact.name, run.id: fact.values[0]} for fact in facts([run])])
+
+
+def _comparison(listed: list[Run]) -> None:
+    """Facts of chosen runs beside each other."""
+    labels = {run.id: f"{run.id} · {_what(run)}" for run in listed}
+    with st.expander(t("runs.beside"), icon=":material/compare_arrows:"):
+        chosen = st.multiselect(
+            t("runs.beside_choose"), list(labels), format_func=labels.__getitem__, max_selections=MOST_COMPARED
+        )
+        if len(chosen) < 2:
+            st.caption(t("runs.beside_help"))
+            return
+        found = facts([run for run in listed if run.id in chosen])
+        names = [run.id for run in listed if run.id in chosen]
+        everything = st.toggle(t("runs.beside_all"))
+        rows = [fact for fact in found if fact.differs or everything]
+        st.dataframe(
+            [{t("runs.fact"): fact.name, **dict(zip(names, fact.values, strict=True))} for fact in rows],
+            hide_index=True,
+        )
+        same = sum(not fact.differs for fact in found)
+        st.caption(t("runs.beside_same", same=same, missing=MISSING))
+
+
+# -- doing ---------------------------------------------------------------------------------------------------------
+
+
+def _import() -> None:
+    """Take in a file; a new box after each, so that one file is taken once."""
+    with st.popover(t("runs.import"), icon=":material/upload:"):
+        st.caption(t("runs.import_help"))
+        number = st.session_state.get("runs_imports", 0)
+        file = st.file_uploader(t("runs.run_file"), type="zip", key=f"import-{number}")
+    if file is None:
+        return
+    st.session_state["runs_imports"] = number + 1
+    try:
+        run = import_run(file, store())
+    except (InputError, CannotRunError) as error:
         st.session_state["runs_error"] = str(error)
+    else:
+        st.session_state["runs_done"] = t("runs.imported", id=run.id)
+        set_address(run=run.id)
+    st.rerun()
+
+
+def _do(action: Callable[[], None]) -> None:
+    """Do it; what was wrong with it is one line on the next draw."""
+    try:
+        action()
+    except (InputError, CannotRunError) as error:
+        st.session_state["runs_error"] = str(error)
+
+
+def _delete(run_id: str) -> None:
+    _do(lambda: jobs.delete(run_id, store()))
+    if st.query_params.get("run") == run_id:
+        _close()
+
+
+def _close() -> None:
+    set_address(run=None)

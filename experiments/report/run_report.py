@@ -5,6 +5,7 @@ One self-contained HTML file, or the same as JSON. Secrets never get in (experim
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -133,6 +134,11 @@ def report_json(run_id: str, store: Store, lang: str = "en") -> dict[str, Any]:
         "run": run.to_json(), "definitions": dict(definitions(defined, lang)),
         "reproduce": command_of(run.kind, run.spec),
     }  # fmt: skip
+
+
+def report_text(run_id: str, store: Store, lang: str = "en") -> str:
+    """The JSON form as a text for a file."""
+    return json.dumps(report_json(run_id, store, lang), ensure_ascii=False, allow_nan=False, indent=1)
 
 
 def _built(run: Run, records: Sequence[StoredRecord], words: Words) -> Report:
