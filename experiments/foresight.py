@@ -14,7 +14,8 @@ REPEATING = ("copy", "code")  # workloads whose answers repeat their prompts
 def foreseen(spec: CompareSpec) -> list[str]:
     """Warnings about a comparison, each with the setting that would show the effect; empty when nothing speaks against
     it."""
-    return [*_without_drafts(spec), *_look_up(spec), *_switched_off(spec), *_no_device_apart(spec)]
+    looks = (_without_drafts, _look_up, _switched_off, _no_device_apart, _shared_cores)
+    return [warning for look in looks for warning in look(spec)]
 
 
 def _without_drafts(spec: CompareSpec) -> list[str]:
@@ -51,6 +52,19 @@ def _no_device_apart(spec: CompareSpec) -> list[str]:
     if cuda_is_here() and "cpu" not in _values(spec, "device"):
         return []
     return ["overlap changes nothing on a CPU, where the host itself computes; --set device=cuda would show it"]
+
+
+def _shared_cores(spec: CompareSpec) -> list[str]:
+    if spec.variable not in ("tensor_parallel", "pipeline_parallel"):
+        return []
+    from core_engine.environment import cuda_is_here  # loads torch
+
+    if cuda_is_here() and "cpu" not in _values(spec, "device"):
+        return []
+    return [
+        "ranks share the cores that one process has, so a split adds its price and no arithmetic here; "
+        "--set device=cuda with a GPU for each rank would show its gain"
+    ]
 
 
 def _values(spec: CompareSpec, name: str) -> tuple[object, ...]:

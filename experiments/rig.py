@@ -77,7 +77,7 @@ class Rig:
         self._loaded.clear()
 
     def _weights_bytes(self) -> int:
-        return sum(loaded.weights.num_bytes() for loaded in self._loaded.values())
+        return sum(loaded.bytes_here for loaded in self._loaded.values())
 
     def engine(self, config: EngineConfig, proposer: Any = None, clock: Any = None) -> Any:
         """A new engine with an empty pool. The former one must be let go first, or both pools are in memory.
@@ -93,7 +93,7 @@ class Rig:
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
         engine = Engine(config, loaded, proposer=proposer, clock=clock)
-        engine.beside_bytes = self._weights_bytes() - loaded.weights.num_bytes()
+        engine.beside_bytes = self._weights_bytes() - loaded.bytes_here
         return engine
 
     def tokenizer(self, config: EngineConfig) -> Any:

@@ -20,6 +20,7 @@ from experiments.workloads.spec import MOST_REQUESTS
 from ledger.errors import InputError
 
 DEFAULT_REPEATS = 5
+MOST_NAMED = 8  # values that a line names one by one
 MOST_REPEATS = 100
 MOST_TOKENS = 65_536
 MOST_PROMPT_TOKENS = 1_048_576
@@ -141,7 +142,7 @@ def refuse_without_effect(name: str, configs: Iterable[EngineConfig]) -> None:
     for other, values in VARIABLES[name].acts_with.items():
         if settings and all(one[other] not in values for one in settings):
             given = ", ".join(dict.fromkeys(f"{other}={one[other]}" for one in settings))
-            needed = " or ".join(map(str, values))
+            needed = " or ".join(map(str, values)) if len(values) <= MOST_NAMED else f"{values[0]} to {values[-1]}"
             raise InputError("--vary", name, f"{other}={needed} beside it, since it acts on nothing else; here {given}")
 
 

@@ -26,8 +26,9 @@ from core_engine.memory_readings import return_freed_memory
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from core_engine.model.loader import LoadedModel
+from core_engine.parallel.shards import ShardedModel
 from core_engine.plan import Row, StepPlan, StepResult
-from ledger.errors import CannotRunError
+from ledger.errors import CannotRunError, InputError
 
 MIB = 1024**2
 
@@ -41,11 +42,12 @@ class TorchExecutor:
 
     kv_format: the decoder's own by default. Quantized formats keep full-precision blocks for `num_slots` running
     requests beside the pool, and have no padding tokens. most_drafts: those that a row may bring to be verified.
+    InputError for a model that lies in ranks.
     """
 
     def __init__(
         self,
-        decoder: Decoder | CompiledDecoder,
+        decoder: Decoder | CompiledDecoder | ShardedModel,
         *,
         block_size: int,
         kv_memory_bytes: int,
@@ -55,6 +57,8 @@ class TorchExecutor:
         num_slots: int = 1,
         most_drafts: int = 0,
     ) -> None:
+        if isinstance(decoder, ShardedModel):  # asked for steps alone, past make_executor
+            raise InputError("tensor_parallel, pipeline_parallel", f"{decoder.tp}, {decoder.pp}", "1, 1 for this")
         spec = decoder.spec
         self.needs_hidden = False
         self.most_drafts = most_drafts

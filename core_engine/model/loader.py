@@ -59,6 +59,11 @@ class LoadedModel:
         """The tensors held."""
         return self.decoder.weights
 
+    @property
+    def bytes_here(self) -> int:
+        """Bytes of weights in this process."""
+        return 0 if isinstance(self.decoder, ShardedModel) else self.weights.num_bytes()
+
     def close(self) -> None:
         """End the processes that hold it, where there are any; then it can't be used any more."""
         if isinstance(self.decoder, ShardedModel):

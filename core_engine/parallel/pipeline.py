@@ -88,7 +88,8 @@ class Stage:
             first += tokens
         logits = None
         if comm.part.is_last and step.wanted:
-            logits = torch.cat([part for part in found if part is not None]).cpu()
+            pieces = [part for part in found if part is not None]
+            logits = (pieces[0] if len(pieces) == 1 else torch.cat(pieces)).cpu()
             comm.hand_logits(logits)
         comm.flush()
         stepped = Stepped(

@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from core_engine.parallel.messages import Failed, Load, Stepped
+from core_engine.parallel.messages import Failed, Stepped
 from core_engine.parallel.progress import Progress, make_progress
 from core_engine.parallel.rank import BROKEN
 from ledger.errors import CannotRunError, InputError
@@ -30,7 +30,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 POLL_S = 0.2
 STANDING_STILL_S = 120.0  # without a layer computed by any rank
-STARTING_S = 900.0  # the same until they have read their weights: on a busy machine imports alone take minutes
+STARTING_S = 900.0  # the same until their first answer: on a busy machine imports alone take minutes
 SETTLE_S = 1.0  # for the true cause of a failure to show, when another rank's complaint came first
 PATIENCE_S = 2.0  # for ranks to end by themselves
 
@@ -50,12 +50,15 @@ class RankProcesses:
         *,
         name: str = "",
         standing_still_s: float = STANDING_STILL_S,
+        module: str = "core_engine.parallel.rank",
     ) -> None:
-        """name: the settings that asked for them, for errors. CannotRunError where processes can't be started so."""
+        """name: the settings that asked for them, for errors; module: what a rank runs. CannotRunError where processes
+        can't be started so."""
         if os.name != "posix":
             raise CannotRunError(f"{name}: ranks need a POSIX system, as Linux or macOS; use 1")
-        self.ranks, self._name, self._standing_still_s = ranks, name, standing_still_s
+        self.ranks, self._name, self._standing_still_s, self._module = ranks, name, standing_still_s, module
         self._lost: RankLost | None = None
+        self._begun = False
         progress = make_progress(ranks)
         lifeline, self._held = os.pipe()
         self._controls: list[Connection] = []
@@ -101,7 +104,7 @@ class RankProcesses:
             self._controls.append(Connection(ours.detach()))
             self._processes.append(
                 subprocess.Popen(
-                    [sys.executable, "-P", "-m", "core_engine.parallel.rank", *options],
+                    [sys.executable, "-P", "-m", self._module, *options],
                     pass_fds=(control, lifeline, progress),
                     env=environment,
                     stdin=subprocess.DEVNULL,
@@ -128,8 +131,8 @@ class RankProcesses:
             for control in self._controls:
                 with suppress(BrokenPipeError, ConnectionResetError):  # its end is seen when its answer is awaited
                     control.send_bytes(data)
-            starting = isinstance(message, Load)
-            self._await(answers, max(STARTING_S, self._standing_still_s) if starting else self._standing_still_s)
+            self._await(answers, self._standing_still_s if self._begun else STARTING_S)
+            self._begun = True
         except BaseException:
             # An interrupt in the middle leaves answers unread: the next ones would be taken for others'.
             if len(answers) < self.ranks:

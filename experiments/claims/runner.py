@@ -31,6 +31,7 @@ from experiments.claims import (
     paging,
     piled_up,
     prefix_reuse,
+    ranks,
     two_loads,
     weight_quality,
 )
@@ -58,6 +59,7 @@ CHECKED_BY_ENGINE: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "C19": kernel_options.fusion,
     "C20": kernel_options.one_call,
     "C21": kernel_options.split_kv,
+    "C24": ranks.check,
     "C25": integer_products.check,
     "C27": held_weights.check,
 }

@@ -21,6 +21,7 @@ def spec(**fields: Any) -> CompareSpec:
     [
         ({"variable": "num_draft_tokens", "values": [2, 4]}, "--set speculation=ngram"),
         ({"variable": "overlap", "values": ["off", "on"], "settings": {"device": "cpu"}}, "--set device=cuda"),
+        ({"variable": "tensor_parallel", "values": [1, 2], "settings": {"device": "cpu"}}, "--set device=cuda"),
         ({"variable": "draft_control", "values": ["adaptive", "fixed"]}, "--set speculation=ngram"),
         ({"workload": "mixed", "settings": {"draft_control": "fixed"}}, "--workload copy"),
         ({"workload": "copy"}, "--set draft_control=fixed"),
