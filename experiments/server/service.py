@@ -15,10 +15,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from experiments.server.canary import ARMS, Canary
+from experiments.server.canary import Canary
 from experiments.server.engine_thread import EngineThread
 from experiments.server.errors import Refusal, refusal_of
 from experiments.server.events import Dropped, Emission, Event, Failed, Job, Rejected, Stepped
+from experiments.server.gauges import add_gauges
 from experiments.server.metrics import EngineMetrics, Metrics
 from experiments.server.protocol import Asked, require_model
 from experiments.server.replies import TokenTexts, Usage
@@ -108,7 +109,7 @@ class Service:
         self.model_name = model_name or engine.loaded.name
         self.canary = None if make_canary is None else make_canary(self.thread.now_ns, self._rolled_back)
         self.metrics = Metrics(self.model_name, len(self.thread.arms))
-        self._gauges()
+        add_gauges(self.metrics, self.thread, self.in_flight, self.canary)
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -175,8 +176,12 @@ class Service:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[int] = loop.create_future()
 
+        def answer(blocks: int) -> None:
+            if not done.done():
+                done.set_result(blocks)
+
         def finish(blocks: int) -> None:
-            loop.call_soon_threadsafe(lambda: done.done() or done.set_result(blocks))
+            loop.call_soon_threadsafe(answer, blocks)
 
         self.thread.reset_prefix_cache(finish)
         return await done
@@ -209,43 +214,6 @@ class Service:
         """End the engine's thread; what is still in flight is failed with a 503."""
         self.stopping = True
         self.thread.stop()
-
-    def _gauges(self) -> None:
-        gauge = self.metrics.gauge
-        for place, arm in enumerate(self.thread.arms):
-            labels = self.metrics.engines[place].labels
-            gauge("vllm:num_requests_running", "Samples in the batch.", lambda a=arm: a.load.running, **labels)
-            gauge("vllm:num_requests_waiting", "Samples that wait.", lambda a=arm: a.load.waiting, **labels)
-            gauge(
-                "vllm:kv_cache_usage_perc", "Share of the KV blocks that are held; 1 is all.",
-                lambda a=arm: a.load.used_blocks / a.load.total_blocks, **labels,
-            )  # fmt: skip
-        gauge("trilemma:http_requests_in_flight", "Requests that are not answered yet.", self.in_flight)
-        if hasattr(time, "pthread_getcpuclockid"):
-            for name, ident in (("engine", self.thread.ident), ("loop", None)):
-                gauge(
-                    "trilemma:thread_cpu_seconds", "CPU time of a thread: the loop's share bounds the engine's wait.",
-                    lambda i=ident: _thread_cpu_s(i), thread=name,
-                )  # fmt: skip
-        if self.canary is not None:
-            self._canary_gauges(self.canary)
-
-    def _canary_gauges(self, canary: Canary) -> None:
-        gauge = self.metrics.gauge
-        gauge("trilemma:canary_share", "Share of the requests that go to B.", lambda: canary.share)
-        gauge("trilemma:canary_rolled_back", "1 once B has been rolled back.", lambda: canary.rolled_back is not None)
-        for place, name in enumerate(ARMS):
-            gauge("trilemma:canary_requests", "Requests sent to an arm.", lambda p=place: canary.counts[p], arm=name)
-            for objective in canary.plan.objectives:
-                gauge(
-                    "trilemma:canary_objective_value", "An objective's value in the window; NaN without samples.",
-                    lambda o=objective, p=place: _of_arm(canary.judged(o), p), objective=objective.name, arm=name,
-                )  # fmt: skip
-        for objective in canary.plan.objectives:
-            gauge(
-                "trilemma:canary_objective_limit", "The limit of an objective.", lambda o=objective: o.limit,
-                objective=objective.name,
-            )  # fmt: skip
 
     def _rolled_back(self, why: dict[str, Any]) -> None:
         self.metrics.counter("trilemma:canary_rollbacks", "Roll-backs.", ("objective",)).labels(
@@ -340,16 +308,3 @@ class Service:
     def _judge(self, arm: int, kind: str, ns: int) -> None:
         if self.canary is not None:
             self.canary.latency(arm, kind, ns / 1e9)
-
-
-def _thread_cpu_s(ident: int | None) -> float:
-    """CPU time of a thread, None for the one that asks; NaN once it has ended."""
-    try:
-        return time.thread_time() if ident is None else time.clock_gettime(time.pthread_getcpuclockid(ident))
-    except OSError:
-        return math.nan
-
-
-def _of_arm(judged: Any, place: int) -> float:
-    value = judged.b if place else judged.a
-    return math.nan if value is None else value
