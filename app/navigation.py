@@ -15,6 +15,11 @@ def workbench_page() -> StreamlitPage:
     return st.Page(_workbench, title=t("nav.workbench"), icon=":material/science:", url_path="workbench", default=True)
 
 
+def factorial_page() -> StreamlitPage:
+    """Two variables at once."""
+    return st.Page(_factorial, title=t("nav.factorial"), icon=":material/grid_view:", url_path="two")
+
+
 def trace_page() -> StreamlitPage:
     """Where time and memory of one stored run went."""
     return st.Page(_trace, title=t("nav.trace"), icon=":material/stacked_bar_chart:", url_path="trace")
@@ -58,7 +63,7 @@ def runs_page() -> StreamlitPage:
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
-        t("nav.experiment"): [workbench_page(), trace_page()],
+        t("nav.experiment"): [workbench_page(), factorial_page(), trace_page()],
         t("nav.understand"): [ledger_page(), roofline_page(), kernels_page(), quantization_page(), speculation_page()],
         t("nav.decide"): [cost_page(), runs_page()],
     }
@@ -70,6 +75,10 @@ def _draw(name: str) -> None:
 
 def _workbench() -> None:
     _draw("workbench")
+
+
+def _factorial() -> None:
+    _draw("factorial")
 
 
 def _trace() -> None:

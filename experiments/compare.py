@@ -8,6 +8,7 @@ Owns the order of runs and when to stop. Statistics, metrics and engines are oth
 - With repeats "auto" the curves are judged after 3, 5, 8, 12 and 20 repeats; the comparison stops at the first look
   at which none that repeats can change is inconclusive. Alpha is spent over the looks (see experiments.statistics).
 - Quality is deterministic (greedy), so it is measured once, after the first look; its pairs are requests.
+- With measure "capacity" a run is a search for the highest rate that meets the objectives (equal_objective.py).
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 from core_engine.variables import variable
 from experiments.arms import Arms
+from experiments.equal_objective import EXPECTED_PROBES, CapacitySearch
 from experiments.estimate import Estimate
 from experiments.foresight import foreseen
 from experiments.live import LiveReport
@@ -74,6 +76,7 @@ class _Comparison:
         self.arms = Arms(
             spec.arms(), spec.values, rig=rig, store=store, run_id=run_id, live=self.live, should_cancel=should_cancel
         )
+        self.search = CapacitySearch(self.arms) if spec.measure == "capacity" else None
         self.quality = unknown("not measured yet")
 
     def run(self) -> dict[str, Any]:
@@ -81,6 +84,7 @@ class _Comparison:
             self.arms.prepare()
             run_s = self.arms.expected_run_s()
             if run_s is not None:
+                run_s = tuple(value * (EXPECTED_PROBES if self.search else 1) for value in run_s)
                 self.live.expect(Estimate(run_s, self.spec.looks()[0], self.spec.looks()[-1]))
             verdicts = self._repeat_until_decided()
         except Cancelled:
@@ -108,7 +112,7 @@ class _Comparison:
 
     def _repeat(self, repeat: int) -> None:
         for arm in (BASELINE, CANDIDATE) if repeat % 2 else (CANDIDATE, BASELINE):
-            self.arms.run(arm, repeat)
+            (self.search or self.arms).run(arm, repeat)
 
     def _measure_quality(self) -> None:
         self.quality = self.arms.agreement(CANDIDATE, self._on_quality)
@@ -140,6 +144,8 @@ class _Comparison:
             # Pairs are requests: their spread says nothing of noise, so the floor is the least one.
             noise_floor=MIN_NOISE_FLOOR,
         )
+        if self.search is not None:
+            return [*self.search.curves(pairs), quality]
         return [*performance_curves([arm[:pairs] for arm in self.arms.metrics]), quality]
 
     def _result(self, verdicts: list[CurveVerdict], *, cancelled: bool = False) -> dict[str, Any]:
@@ -159,6 +165,8 @@ class _Comparison:
                 )
                 for verdict in verdicts
             ],
+            "measure": spec.measure,
+            "capacity": None if self.search is None else self.search.to_json(spec.slo),
             "quality": self.quality.to_json(),
             "repeats": pairs,
             "repeats_asked": "auto" if spec.repeats is None else spec.repeats,
@@ -173,7 +181,7 @@ class _Comparison:
             "slo": spec.slo,
             "guess_pct": spec.guess_pct,
             "warm_up": [{"runs": done.runs, "stable": done.stable} for done in self.arms.warm_ups],
-            "warnings": [*foreseen(spec), *self.arms.warnings()],
+            "warnings": [*foreseen(spec), *self.arms.warnings(), *(self.search.warnings() if self.search else ())],
             "environment": self.arms.first_records[BASELINE]["environment"],
             "provenance": "measured",
         }  # fmt: skip

@@ -24,6 +24,7 @@ MOST_NAMED = 8  # values that a line names one by one
 MOST_REPEATS = 100
 MOST_TOKENS = 65_536
 MOST_PROMPT_TOKENS = 1_048_576
+MEASURES = ("load", "capacity")
 ONE_AT_A_TIME = "one variable at a time: NAME=A,B"
 HOW_TWO = "for two, and how they act on each other: trilemma factorial --vary A=A0,A1 --vary B=B0,B1"
 
@@ -74,13 +75,14 @@ class CompareSpec(BenchSpec):
     """Two values of one variable, everything else equal. values[0] is the baseline.
 
     repeats None means "auto": on until every curve is decided, or 20. guess_pct is the learner's guess, kept beside
-    the result (change of throughput in %).
+    the result (change of throughput in %). measure: at equal "load", or the "capacity" of each arm at equal objectives.
     """
 
     variable: str = "batching"
     values: tuple[Value, Value] = ("static", "continuous")
     repeats: int | None = DEFAULT_REPEATS
     guess_pct: float | None = None
+    measure: str = "load"
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> CompareSpec:
@@ -101,6 +103,7 @@ class CompareSpec(BenchSpec):
             values=(first, second),
             repeats=parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
             guess_pct=None if guess is None else _number("guess_pct", guess, "a number of %"),
+            measure=_measure(spec.get("measure", "load"), common),
         )
         held_because(made.chosen(), set_by_user={**common["settings"], name: (first, second)})
         refuse_without_effect(name, made.configs())
@@ -134,6 +137,17 @@ class CompareSpec(BenchSpec):
     def looks(self) -> tuple[int, ...]:
         """After how many repeats the curves are judged; more than one look only with repeats "auto"."""
         return AUTO_LOOKS if self.repeats is None else (self.repeats,)
+
+
+def _measure(measure: Any, common: Mapping[str, Any]) -> str:
+    """What a comparison measures; capacity takes objectives and an open loop."""
+    if measure not in MEASURES:
+        raise InputError("--measure", measure, ", ".join(MEASURES))
+    if measure == "capacity" and not common["slo"]:
+        raise InputError("--slo", "", "objectives beside --measure capacity, as ttft_p95=0.5,itl_p99=0.05")
+    if measure == "capacity" and common["concurrency"] is not None:
+        raise InputError("--concurrency", common["concurrency"], "none: --measure capacity searches for a rate")
+    return str(measure)
 
 
 def refuse_without_effect(name: str, configs: Iterable[EngineConfig]) -> None:

@@ -6,6 +6,7 @@ that is already configured: show it with `st.altair_chart(chart, theme=None, wid
 
 from app.charts.capacity import capacity_chart
 from app.charts.curves import change_strip, curve_card, guess_chart
+from app.charts.factorial import interaction_chart
 from app.charts.kv_trace import block_timeline, kinds_chart
 from app.charts.levers import levers_chart
 from app.charts.live import progress_chart, rate_chart, spark
@@ -46,6 +47,7 @@ __all__ = [
     "crossover_chart",
     "curve_card",
     "guess_chart",
+    "interaction_chart",
     "kinds_chart",
     "ledger_chart",
     "levers_chart",

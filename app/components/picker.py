@@ -8,8 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.components import draft as drafts
+from app.components.factorial_draft import begin
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
+from app.navigation import factorial_page
 from app.state import t, workload_name
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.report.words import signed_percent
@@ -144,8 +146,14 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
         else:
             current["settings"][entry.name] = value
         st.rerun()
+    st.caption(t("picker.second_variable", variable=t(f"var.{current['variable']}")))
     if st.button(t("picker.make_variable"), key=f"make-{entry.name}"):
         drafts.choose_variable(entry.name)
+        st.rerun()
+    if entry.name in drafts.STARTS and st.button(t("picker.start_two"), key=f"two-{entry.name}"):
+        begin(current, entry.name)
+        st.switch_page(factorial_page())
+    if st.button(t("picker.leave_it"), key=f"leave-{entry.name}"):
         st.rerun()
 
 

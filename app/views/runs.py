@@ -10,7 +10,15 @@ import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from app.components.section import escape
-from app.navigation import kernels_page, quantization_page, runs_page, speculation_page, trace_page, workbench_page
+from app.navigation import (
+    factorial_page,
+    kernels_page,
+    quantization_page,
+    runs_page,
+    speculation_page,
+    trace_page,
+    workbench_page,
+)
 from app.state import error_text, language, set_address, store, t, translated
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
@@ -28,6 +36,7 @@ PAGE_SIZE = 25
 MOST_COMPARED = 4
 PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "compare": workbench_page,
+    "factorial": factorial_page,
     "eval": quantization_page,
     "speculation": speculation_page,
     "profile": kernels_page,

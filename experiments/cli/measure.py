@@ -67,6 +67,14 @@ def compare(
     slo: options.Slo = None,
     price: options.Price = "1.0",
     sets: options.Set = None,
+    at: Annotated[
+        str,
+        typer.Option(
+            "--measure",
+            metavar="load|capacity",
+            help="At equal load, or the highest rate of each that meets --slo, and the cost there.",
+        ),
+    ] = "load",
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help="Also write one self-contained HTML file.")
     ] = None,
@@ -79,7 +87,7 @@ def compare(
     name, values = parse_vary(vary or [])
     load = (concurrency, time_scale, length_scale, max_prompt, max_output)
     fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats})
+    spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats, "measure": at})
     if report is not None:
         check_writable(report)
     for warning in foreseen(spec):

@@ -15,13 +15,21 @@ if TYPE_CHECKING:
     from experiments.memory_view import AccountRow
 
 LABELS = {
+    "capacity_rps": "capacity",
     "ttft_s": "TTFT, p95",
     "itl_s": "ITL, p95",
     "output_tokens_per_s": "throughput",
     "cost_per_request": "cost per request",
     "quality": "quality",
 }
-UNITS = {"ttft_s": " s", "itl_s": " s", "output_tokens_per_s": " tokens/s", "cost_per_request": "", "quality": ""}
+UNITS = {
+    "capacity_rps": " requests/s",
+    "ttft_s": " s",
+    "itl_s": " s",
+    "output_tokens_per_s": " tokens/s",
+    "cost_per_request": "",
+    "quality": "",
+}
 LATENCIES = ("ttft_s", "tpot_s", "itl_s", "e2e_s")
 
 

@@ -21,7 +21,7 @@ from experiments.factorial.spec import FactorialSpec
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
 from experiments.quality.agreement import Agreement
-from experiments.rig import Rig
+from experiments.rig import Rig, rig_or_own
 from experiments.statistics import ALPHA, CurveVerdict, alpha_at, decided
 from experiments.store import Store
 from experiments.summary import over_repeats
@@ -51,7 +51,8 @@ def run_factorial(
     or CannotRunError when the engine refuses the settings.
     """
     checked = spec if isinstance(spec, FactorialSpec) else FactorialSpec.from_dict(spec)
-    return _Factorial(checked, store, run_id, on_live, should_cancel, rig or Rig()).run()
+    with rig_or_own(rig) as used:
+        return _Factorial(checked, store, run_id, on_live, should_cancel, used).run()
 
 
 class _Factorial:

@@ -15,7 +15,7 @@ LOAD = {
     "price_per_device_hour": "--price-per-device-hour",
 }  # fmt: skip
 # What a command has without being told.
-DEFAULTS = {"time_scale": 1.0, "length_scale": 1.0, "price_per_device_hour": 1.0}
+DEFAULTS = {"measure": "load", "time_scale": 1.0, "length_scale": 1.0, "price_per_device_hour": 1.0}
 NOTHING = "none"
 
 
@@ -52,7 +52,7 @@ def _bench(spec: Spec) -> Parts:
 
 def _compare(spec: Spec) -> Parts:
     varied = ["--vary", f"{spec.get('variable')}={_listed(spec.get('values'))}"]
-    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD})
+    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD, "measure": "--measure"})
     return ["compare", *varied, *options, *_sets(spec.get("settings"))]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from experiments.report.words import WORDS, Words, interval, signed_percent
 
 # The order in which curves are shown and named.
-ORDER = ("output_tokens_per_s", "ttft_s", "itl_s", "cost_per_request", "quality")
+ORDER = ("capacity_rps", "output_tokens_per_s", "ttft_s", "itl_s", "cost_per_request", "quality")
 
 
 def ordered_curves(result: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -218,7 +218,9 @@ def test_the_report_is_one_escaped_file(clock: VirtualClock, lang: str) -> None:
 def test_the_kind_is_in_the_table(clock: VirtualClock, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     kind = kind_of("factorial")
     assert kind.says(kind.check({"factors": FACTORS})) == "seed=0,1 x block_size=16,32 on mixed"
-    monkeypatch.setattr("experiments.factorial.run.Rig", lambda: FakeRig(clock))
+    rig = FakeRig(clock)
+    rig.close = lambda: None  # type: ignore[attr-defined]
+    monkeypatch.setattr("experiments.rig.Rig", lambda: rig)
     store = Store(tmp_path / "runs.sqlite3")
     spec = {"factors": FACTORS, "repeats": 1, "workload": "equal", "num_requests": 1, "max_tokens_cap": 2}
     run_id = store.create_run("factorial", kind.check(spec))
