@@ -29,6 +29,7 @@ from experiments.cli import (
     report,
     runs,
     serve,
+    simulate,
     speculation,
     sweep,
     train_draft,
@@ -79,6 +80,7 @@ app.command("quantize")(quantize.quantize)
 app.command("train-draft")(train_draft.train_draft)
 app.command("report")(report.report)
 app.command("calibrate")(calibrate.calibrate)
+app.command("simulate")(simulate.simulate)
 app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")

@@ -7,15 +7,25 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.numbers import whole
-from experiments.cli.options import Json
+from experiments.cli.options import Json, Set
 from experiments.cli.output import note, print_json
+from ledger.errors import InputError
 
 
 def calibrate(
     threads: Annotated[str, typer.Option("--threads", metavar="N", help="Threads; 0 = as the engine uses.")] = "0",
+    simulator: Annotated[
+        bool, typer.Option("--simulator", help="Fit the simulator to the engine of these settings (2 min) instead.")
+    ] = False,
+    sets: Set = None,
     as_json: Json = False,
 ) -> None:
     """Measure memory bandwidth and matrix rates of this machine (20 s); stop other work for good figures."""
+    if simulator:
+        _calibrate_simulator(threads, sets, as_json=as_json)
+        return
+    if sets:
+        raise InputError("--set", sets[0], "--simulator beside it: ceilings depend on no setting")
     from experiments import calibrate as measuring
 
     count = whole("--threads", threads) or 0
@@ -25,6 +35,28 @@ def calibrate(
         print_json(result)
     else:
         _print(result)
+
+
+def _calibrate_simulator(threads: str, sets: list[str] | None, *, as_json: bool) -> None:
+    from experiments.cli.options import settings
+    from experiments.simulator.calibration import calibrate_simulator, store
+
+    chosen = settings(sets)
+    if count := whole("--threads", threads):
+        chosen["threads"] = count
+    entry = calibrate_simulator(chosen, report=note)
+    note(f"kept in {store(entry)}")
+    if as_json:
+        print_json(entry)
+        return
+    from experiments.cli.tables import console, plain_table
+
+    table = plain_table("error of step times", "mean", "p95", "max")
+    for label, key in (("fitted", "fitted_error_pct"), ("cross-validated", "cross_validated_error_pct")):
+        table.add_row(label, *(f"{entry['fit'][key][name]:.1f} %" for name in ("mean", "p95", "max")))
+    out = console()
+    out.print(table)
+    out.print(f"{entry['fit']['observations']} steps in {entry['duration_s']:.0f} s, {entry['date']} (measured)")
 
 
 def _print(result: dict[str, Any]) -> None:
