@@ -1,14 +1,14 @@
-"""The simulator against the engine on this machine: calibrated on one set of steps, tested on workloads that it never saw.
+"""The simulator against the engine on this machine: calibrated on one set of steps, tested on workloads it never saw.
 
     python benchmarks/simulator_error.py [--formats none/auto,none/int8,w8a8/auto,w4a16-rtn/int4] [--repeats 3]
                                          [--budget 60] [--out benchmarks/results/simulator-error.json]
 
-For each pair of weight and KV format: calibrate (kept in $TRILEMMA_HOME/simulator.json), then run every test workload on
-the engine and on the simulated engine through the same load generator, and compare the medians over repeats. Tests vary
-lengths, arrival rates up to and beyond what the engine can serve, and clients of a closed loop; their shapes are none of
-the calibration's. TTFT counts where the engine is below its knee (achieved rate within 5 % of the offered one), and
-throughput in closed loops and above it. The knee is the last rate of the ladder whose p95 TTFT is under four times that
-of the lowest rate; it should be the same in both, or next to it. Writes JSON, and a Markdown table beside it.
+For each pair of weight and KV format: calibrate (kept in $TRILEMMA_HOME/simulator.json), then run every test workload
+on the engine and on the simulated engine through the same load generator, and compare the medians over repeats. Tests
+vary lengths, arrival rates up to and beyond what the engine can serve, and clients of a closed loop; their shapes are
+none of the calibration's. TTFT counts where the engine is below its knee (achieved rate within 5 % of the offered one),
+and throughput in closed loops and above it. The knee is the last rate of the ladder whose p95 TTFT is under four times
+that of the lowest rate; it should be the same in both, or next to it. Writes JSON, and a Markdown table beside it.
 
 Needs a quiet machine: everything in it is a timing.
 """
@@ -119,11 +119,7 @@ def _compare(pair: str, case: Case, settings: dict[str, Any], rig: Rig, repeats:
     simulated = _figures(spec, simulator, workload)
     is_closed = spec.concurrency is not None
     below = not is_closed and measured["requests"] >= BELOW_KNEE * (spec.rate_rps or 0.0)
-    counted = ["tpot"]
-    if below:
-        counted.append("ttft")
-    else:
-        counted.append("throughput")
+    counted = ["tpot", "ttft" if below else "throughput"]
     errors = {name: 100 * (simulated[name] / measured[name] - 1) for name in ("tpot", "ttft", "throughput")}
     _say(f"{pair} {case.name}: " + ", ".join(f"{name} {errors[name]:+.1f} %" for name in counted))
     return {

@@ -5,9 +5,9 @@
                                          [--router least-loaded] [--check 10000] [--scaling] [--out FILE.json]
 
 Arrivals are a Poisson process at `--rate` requests/s. Lengths are the trace's, row after row; without a trace they are
-drawn with its published means (1,155 and 211 tokens; log-normal). One process, one core. --check N first runs N requests
-both ways and compares every event. --scaling also times a quarter and a half of the requests: the time a request should
-not change.
+drawn with its published means (1,155 and 211 tokens; log-normal). One process, one core. --check N first runs N
+requests both ways and compares every event. --scaling also times a quarter and a half of the requests: the time a
+request should not change.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ uncalibrated (the defaults of its vendor's class, to be read as a guess).
 from __future__ import annotations
 
 import math
+import re
 import tomllib
 from bisect import bisect_right
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ CLASSES = ("linear", "attention_decode", "attention_prefill", "elementwise", "sa
 Calibration = Literal["measured", "public", "uncalibrated"]
 MICRO = 1e-6
 UNCALIBRATED_BAND_PCT = 50.0
+_GROUP = re.compile(r"-g\d+$")
 
 
 @dataclass(frozen=True)
@@ -59,8 +61,9 @@ class DeviceProfile:
     """A device as the simulator knows it.
 
     efficiencies: by class, or "class:format" for one that differs with the format of weights or KV. host_step_s and
-    host_row_s: host work of a step and of each of its rows that the device waits for. launch_s a kernel, of which
-    kernels_per_layer a layer, when a step is not captured; graph_launch_s for a captured one. processors: 0 where
+    host_row_s: host work of a step and of each of its rows that the device waits for. Of kernels_per_layer kernels each
+    takes launch_s of the host when a step is not captured, and kernel_s beyond its operator's time to begin and end;
+    graph_launch_s for a captured step. processors: 0 where
     attention always fills the device. error_band_pct: what a simulated step time may be off by, as far as is known.
     """
 
@@ -70,6 +73,7 @@ class DeviceProfile:
     host_step_s: float = 0.0
     host_row_s: float = 0.0
     launch_s: float = 0.0
+    kernel_s: float = 0.0
     kernels_per_layer: int = 0
     graph_launch_s: float = 0.0
     processors: int = 0
@@ -85,8 +89,10 @@ class DeviceProfile:
         return self.accelerator.label + (" (uncalibrated)" if self.calibration == "uncalibrated" else "")
 
     def efficiency(self, kind: str, fmt: str = "") -> Efficiency:
-        """That of a class for a format, else of the class; InputError for a class that it does not have."""
-        found = self.efficiencies.get(f"{kind}:{fmt}", self.efficiencies.get(kind))
+        """That of a class for a format, else for the format with other groups, else of the class; InputError for a
+        class that it does not have."""
+        names = (f"{kind}:{fmt}", f"{kind}:{_GROUP.sub('', fmt)}", kind)
+        found = next((self.efficiencies[name] for name in names if name in self.efficiencies), None)
         if found is None:
             raise InputError("profile", self.name, f"one with the class {kind}, calibrated for {fmt or 'any format'}")
         return found
@@ -163,6 +169,7 @@ def _parse(card: Accelerator, table: Mapping[str, Any], calibration: Calibration
         host_step_s=base["host_step_us"] * MICRO,
         host_row_s=base["host_row_us"] * MICRO,
         launch_s=base["launch_us"] * MICRO,
+        kernel_s=base["kernel_us"] * MICRO,
         kernels_per_layer=base["kernels_per_layer"],
         graph_launch_s=base["graph_launch_us"] * MICRO,
         processors=base["processors"],

@@ -305,12 +305,14 @@ class StepTimes:
         return sum(cost.flops for cost in found), float(sum(cost.kv_bytes for cost in found))
 
     def _launched(self, seconds: Amount, is_captured: bool) -> Amount:
-        """What a step lasts when the host has to launch its kernels: they hide behind one another's execution only
-        where that takes longer."""
+        """What a step lasts with the beginnings and ends of its kernels, and with launching them: launches hide behind
+        one another's execution only where that takes longer."""
         profile = self.profile
+        kernels = self.spec.num_layers * profile.kernels_per_layer / self.split.pp
+        whole = seconds + kernels * profile.kernel_s
         if is_captured:
-            return seconds + profile.graph_launch_s
-        return _larger(seconds, self.spec.num_layers * profile.kernels_per_layer * profile.launch_s + 0.0 * seconds)
+            return whole + profile.graph_launch_s
+        return _larger(whole, kernels * profile.launch_s + 0.0 * seconds)
 
     # -- links ---------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,10 @@ from experiments.claims import (
     kernel_options,
     kv_admission,
     kv_quality,
+    larger_card,
     latency_parts,
     load_and_latency,
+    long_documents,
     memory_accounts,
     monthly,
     paging,
@@ -63,6 +65,8 @@ CHECKED_BY_ENGINE: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {
     "C25": integer_products.check,
     "C27": held_weights.check,
 }
+# On hardware that is not here: the engine's scheduler over the simulator's step times.
+CHECKED_BY_SIMULATION: dict[str, Callable[[Mapping[str, Any]], dict[str, Any]]] = {"C07": larger_card.check}
 CHECKED_BY_EVALUATION: dict[str, Callable[[Mapping[str, Any], Evaluate], dict[str, Any]]] = {
     "C06": kv_quality.costs,
     "C26": weight_quality.check,
@@ -76,6 +80,7 @@ CHECKED_BY_COMPARISON: dict[str, Callable[[Mapping[str, Any], Compare], dict[str
     "C11": paging.waste,
     "C39": prefix_reuse.check,
     "C42": latency_parts.check,
+    "C48": long_documents.check,
 }
 CHECKED_BY_FACTORIAL: dict[str, Callable[[Mapping[str, Any], Factorial], dict[str, Any]]] = {
     "C12": paging.together,
@@ -135,6 +140,8 @@ def run_claim(
         found = CHECKED_BY_FORMULA[claim.id]()
     elif claim.id in CHECKED_BY_ENGINE:
         found = CHECKED_BY_ENGINE[claim.id](options or {})
+    elif claim.id in CHECKED_BY_SIMULATION:
+        found = CHECKED_BY_SIMULATION[claim.id](options or {})
     elif claim.id in CHECKED_BY_EVALUATION:
         evaluate = evaluate or _kept_evaluation(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_EVALUATION[claim.id](options or {}, evaluate)

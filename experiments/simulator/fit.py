@@ -82,7 +82,14 @@ def _bare(times: StepTimes, tokens: Sequence[int]) -> StepTimes:
     nodes = [node for node in NODES if min(tokens) <= node <= max(tokens)] or [min(tokens)]
     known = {kind: Efficiency(slowdown=((1, 1.0),)) for kind in CLASSES}
     known["linear"] = Efficiency(slowdown=tuple((node, 1.0) for node in nodes))
-    nothing = {"host_step_s": 0.0, "host_row_s": 0.0, "launch_s": 0.0, "graph_launch_s": 0.0, "processors": 0}
+    nothing = {
+        "host_step_s": 0.0,
+        "host_row_s": 0.0,
+        "launch_s": 0.0,
+        "kernel_s": 0.0,
+        "graph_launch_s": 0.0,
+        "processors": 0,
+    }
     profile = replace(times.profile, efficiencies=known, **nothing)  # type: ignore[arg-type]
     return StepTimes(times.spec, profile, weights=times.weights, kv_dtype=times.kv_dtype)
 

@@ -15,8 +15,7 @@ from core_engine.simulation.job import Ended, Job
 from experiments.simulator.deployment import SimulateSpec, deployed
 from ledger.errors import InputError
 
-ROUNDS = 4  # of every client of a closed loop, so that the ends weigh little
-MOST_JOBS = 2000
+ROUNDS, FEW_ROUNDS, MANY = 4, 2, 64  # of every client of a closed loop, so that the ends weigh little
 NS = 1e9
 
 
@@ -77,9 +76,9 @@ def compared(row: dict[str, Any]) -> Compared:
         }
     )
     made, ended = deployed(spec), []
-    jobs = many if row["load"] == "batch" else min(MOST_JOBS, max(many * ROUNDS, 2))
+    rounds = 1 if row["load"] == "batch" else ROUNDS if many <= MANY else FEW_ROUNDS
     replica = made.replica(0, ended.append)
-    for number in range(jobs):
+    for number in range(rounds * many):
         replica.submit(Job(number, 0, row["input"], row["output"], row["output"]))
     replica.advance(None)
     figure = _figure(row["metric"], ended, replica.gaps.total_ns / max(1, replica.gaps.count))
