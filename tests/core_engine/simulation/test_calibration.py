@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,5 +33,5 @@ def test_a_calibration_has_profile_errors_and_host_times_and_comes_back_as_it_wa
     assert set(entry["efficiencies"]) == set(CLASSES)
     calibration.store(entry)
     profile, found = calibration.profile_here(EngineConfig.from_settings(given))
-    assert found == entry and profile.calibration == "measured"
+    assert found == json.loads(json.dumps(entry)) and profile.calibration == "measured"
     assert profile.efficiency("linear").slowdown[0][0] == 1
