@@ -50,6 +50,11 @@ def kernels_page() -> StreamlitPage:
     return st.Page(_kernels, title=t("nav.kernels"), icon=":material/memory:", url_path="kernels")
 
 
+def load_page() -> StreamlitPage:
+    """What one instance serves, and when to add another."""
+    return st.Page(_load, title=t("nav.load"), icon=":material/speed:", url_path="load")
+
+
 def cost_page() -> StreamlitPage:
     """What a month costs."""
     return st.Page(_cost, title=t("nav.cost"), icon=":material/paid:", url_path="cost")
@@ -65,7 +70,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
     return {
         t("nav.experiment"): [workbench_page(), factorial_page(), trace_page()],
         t("nav.understand"): [ledger_page(), roofline_page(), kernels_page(), quantization_page(), speculation_page()],
-        t("nav.decide"): [cost_page(), runs_page()],
+        t("nav.decide"): [load_page(), cost_page(), runs_page()],
     }
 
 
@@ -103,6 +108,10 @@ def _speculation() -> None:
 
 def _kernels() -> None:
     _draw("kernels")
+
+
+def _load() -> None:
+    _draw("load")
 
 
 def _cost() -> None:

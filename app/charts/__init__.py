@@ -16,6 +16,7 @@ from app.charts.quality import quality_chart
 from app.charts.roofline import crossover_chart, roofline_chart, time_share_chart, time_unit
 from app.charts.speculation import batch_chart, break_even_chart
 from app.charts.surface import surface_chart
+from app.charts.sweep import load_chart, trade_chart
 from app.charts.telemetry import telemetry_chart
 from app.charts.timeline import timeline_chart
 from app.charts.waterfall import waterfall_chart
@@ -32,6 +33,7 @@ other owner pairs phase predicted prefill progress queue rate rate_unit repeat r
 this_repeat time to_s tokens value weights your_guess
 launches
 alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
+load knee measured_points pressed_points pareto other_points
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 """Every key the charts look up in `words`; the docstring of each function names its own."""
@@ -51,6 +53,7 @@ __all__ = [
     "kinds_chart",
     "ledger_chart",
     "levers_chart",
+    "load_chart",
     "operators_chart",
     "progress_chart",
     "quality_chart",
@@ -62,5 +65,6 @@ __all__ = [
     "time_share_chart",
     "time_unit",
     "timeline_chart",
+    "trade_chart",
     "waterfall_chart",
 ]

@@ -13,6 +13,7 @@ from app.components.section import escape
 from app.navigation import (
     factorial_page,
     kernels_page,
+    load_page,
     quantization_page,
     runs_page,
     speculation_page,
@@ -40,6 +41,7 @@ PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "eval": quantization_page,
     "speculation": speculation_page,
     "profile": kernels_page,
+    "sweep": load_page,
 }
 
 

@@ -44,16 +44,16 @@ def run_sweep(
     should_cancel: Callable[[], bool] = lambda: False,
     *,
     rig: Rig | None = None,
-    measure: Measure | None = None,
+    make_measure: Callable[[SweepSpec], Measure] | None = None,
 ) -> dict[str, Any]:
     """Measure a sweep and return its JSON (docs/architecture.md, Sweeps). Records go to `store` (None: nowhere).
 
-    A sweep that was stopped goes on after its last finished point. measure: measures a point, by default on an engine
-    in this process, or on the nodes of spec.ray_address. Raises SweepCancelled with what is there, InputError and
-    CannotRunError as the target does; a point whose values don't work is told with the reason.
+    A sweep that was stopped goes on after its last finished point. make_measure: makes what measures a point, here or
+    on each node of spec.ray_address; by default the spec's target, in that process. Raises SweepCancelled with what is
+    there, InputError and CannotRunError as the target does; a point whose values don't work is told with the reason.
     """
     checked = spec if isinstance(spec, SweepSpec) else SweepSpec.from_dict(spec)
-    return _Sweep(checked, store, run_id, on_live, should_cancel, rig or Rig(), measure).run()
+    return _Sweep(checked, store, run_id, on_live, should_cancel, rig or Rig(), make_measure).run()
 
 
 class _Sweep:
@@ -65,7 +65,7 @@ class _Sweep:
         on_live: Callable[[dict[str, Any]], None],
         should_cancel: Callable[[], bool],
         rig: Rig,
-        measure: Measure | None,
+        make_measure: Callable[[SweepSpec], Measure] | None,
     ) -> None:
         self.spec, self.store, self.run_id, self.should_cancel = spec, store, run_id, should_cancel
         self.on_live = on_live
@@ -79,7 +79,9 @@ class _Sweep:
         arms = len(planned) + (spec.auto_points if spec.over == AUTO else 0) + (SEARCH_ROOM if self._searches else 0)
         self.live = LiveReport(self._tell, arms=arms, repeats=spec.repeats)
         self.arms = arms
-        self.measure = measure or TargetMeasure(spec, rig, self.live, should_cancel)
+        self.make_measure = make_measure
+        here = make_measure(spec) if make_measure is not None and spec.ray_address is None else None
+        self.measure: Measure = here or TargetMeasure(spec, rig, self.live, should_cancel)
         self.search: HighestRate | None = None
 
     @property
@@ -117,6 +119,12 @@ class _Sweep:
         self._run_tasks([task for task in tasks if task not in self.records])
 
     def _run_tasks(self, tasks: Sequence[Task]) -> None:
+        if self.spec.ray_address is not None and tasks:
+            from experiments.sweep.fanout import fan_out
+
+            self.live.phase("running")
+            fan_out(self.spec, tasks, self._told, self.should_cancel, self.make_measure)
+            return
         for point, repeat in tasks:
             if self.should_cancel():
                 raise Cancelled
@@ -128,9 +136,20 @@ class _Sweep:
             except InputError as error:
                 self._leave_out(point, error)
 
+    def _told(self, task: Task, outcome: Record | InputError) -> None:
+        """A task that another node has finished."""
+        point, repeat = task
+        self.live.begin_run(min(self.points.index(point), self.arms - 1), repeat)
+        if isinstance(outcome, InputError):
+            self._leave_out(point, outcome)
+        else:
+            self._keep(point, repeat, outcome)
+
     def _leave_out(self, point: Point, error: InputError) -> None:
         """A value that the engine refuses is a row with the reason; the others are measured."""
-        self.unavailable.append({"label": point.label(self.spec.over), "value": point.value, "reason": str(error)})
+        row = {"label": point.label(self.spec.over), "value": point.value, "reason": str(error)}
+        if row["label"] not in [one["label"] for one in self.unavailable]:
+            self.unavailable.append(row)
         self.live.unit_done()
 
     def _keep(self, point: Point, repeat: int, record: Record) -> None:

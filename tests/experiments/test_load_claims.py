@@ -25,7 +25,6 @@ MAYBE, ONCE = Change(1.3, 0.9, 1.9), Change(2.0, None, None)
 def measured(monkeypatch: pytest.MonkeyPatch) -> Any:
     """A stand-in for the engine; its specs are kept in `seen`."""
     clock = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", clock.sleep)
     monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)
     monkeypatch.setattr(measure_module, "machine", lambda: {"cores": 2, "load_before": 0.0})
     seen: list[dict[str, Any]] = []

@@ -26,7 +26,6 @@ CURVE = ("label", "output_tokens_per_s", "ttft_p95_s", "itl_p95_s", "latency_per
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> VirtualClock:
     made = VirtualClock()
-    monkeypatch.setattr(loadgen.time, "sleep", made.sleep)
     monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)  # 0.1 s with torch loaded
     monkeypatch.setattr(measure_module, "machine", lambda: {"trilemma": "test", "cores": 2, "load_before": 0.0})
     return made
