@@ -17,7 +17,7 @@ from experiments.quality.agreement import Agreement
 from experiments.rig import Rig, WarmUp, busy_warning, machine
 from experiments.spec import BenchSpec
 from experiments.store import Store
-from experiments.targets import Measured, measure, target_for
+from experiments.targets import Measured, measure, target_for, warnings_of
 from experiments.workloads import Workload
 
 
@@ -124,7 +124,8 @@ class Arms:
         for name, warmed in zip(self.names, self.warm_ups, strict=True):
             if not warmed.stable:
                 found.append(f"warm-up of {name} did not settle within 10 % in {warmed.runs} runs")
-        for name, metrics in zip(self.names, self.metrics, strict=True):
+        for arm, (name, metrics) in enumerate(zip(self.names, self.metrics, strict=True)):
+            found += warnings_of(self.first_records[arm], name) if metrics else []
             found += sorted({each["offered_load"]["warning"] or "" for each in metrics})
             if metrics and all(never_drafted(each["counters"]) for each in metrics):
                 found.append(f"no token was ever drafted with {name}: nothing of its effect could show")

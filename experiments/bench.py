@@ -9,7 +9,7 @@ from experiments.live import LiveReport
 from experiments.rig import Rig, busy_warning, machine, rig_or_own
 from experiments.spec import BenchSpec
 from experiments.store import Store
-from experiments.targets import measure, target_for
+from experiments.targets import measure, target_for, warnings_of
 
 
 def run_bench(
@@ -49,7 +49,9 @@ def run_bench(
         store.add_record(run_id, 0, 1, measured.record)
     live.end_run(metrics["output_tokens_per_s"])
     live.phase("done")
-    warnings = [busy_warning(around), metrics["offered_load"]["warning"]]
+    warnings = [busy_warning(around), metrics["offered_load"]["warning"], *warnings_of(measured.record, "the run")]
+    if not warmed.stable:
+        warnings.append(f"warm-up did not settle within 10 % in {warmed.runs} runs")
     return {
         **metrics,
         "run_id": run_id,

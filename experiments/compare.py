@@ -13,11 +13,9 @@ Owns the order of runs and when to stop. Statistics, metrics and engines are oth
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from core_engine.variables import variable
 from experiments.arms import Arms
 from experiments.equal_objective import EXPECTED_PROBES, CapacitySearch
 from experiments.estimate import Estimate
@@ -154,7 +152,7 @@ class _Comparison:
         spec = self.spec
         return {
             "variable": spec.variable,
-            "derived": self.arms.derived(variable(spec.variable).derives),
+            "derived": self.arms.derived(spec.derives()),
             "arms": [self._arm(arm, pairs) for arm in (BASELINE, CANDIDATE)],
             "curves": [
                 verdict.to_json(
@@ -174,7 +172,7 @@ class _Comparison:
             "run_id": self.run_id,
             "cancelled": cancelled,
             "workload": self.arms.workloads[BASELINE].describe(),
-            "held_equal": {k: v for k, v in spec.configs()[0].settings().items() if k != spec.variable},
+            "held_equal": spec.held_equal(),
             "held_because": spec.held_because(),
             "price_per_device_hour": spec.price_per_device_hour,
             "price_provenance": "assumed",
@@ -188,10 +186,10 @@ class _Comparison:
 
     def _arm(self, arm: int, pairs: int) -> dict[str, Any]:
         metrics = over_repeats(self.arms.metrics[arm][:pairs])
-        logprob, record = self.quality.mean_logprob(arm), self.arms.first_records[arm]
+        record = self.arms.first_records[arm]
         return {
             "value": self.spec.values[arm],
-            "metrics": {**metrics, "quality": None if logprob is None else math.exp(logprob)},
+            "metrics": {**metrics, "quality": self.quality.level(arm)},
             "derived": record.get("derived", {}),
             "kernels": {name: record["environment"].get(name) for name in KERNELS_TOLD},
         }

@@ -13,6 +13,7 @@ from typing import Any
 
 from core_engine.config import EngineConfig
 from core_engine.variables import VARIABLES, Value, parse_value, variable
+from experiments.endpoint_fields import DEFAULT_TIMEOUT_S, checked_address, endpoint_fields
 from experiments.statistics import AUTO_LOOKS, MAX_REPEATS
 from experiments.workloads.options import Options
 from experiments.workloads.source import check_options, full_name
@@ -27,6 +28,7 @@ MOST_PROMPT_TOKENS = 1_048_576
 MEASURES = ("load", "capacity")
 ONE_AT_A_TIME = "one variable at a time: NAME=A,B"
 HOW_TWO = "for two, and how they act on each other: trilemma factorial --vary A=A0,A1 --vary B=B0,B1"
+ENDPOINT = "endpoint"  # what is varied when two servers are compared
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,10 @@ class BenchSpec:
     workload is a built-in name, a workload file or a trace (experiments/workloads/source.py). max_tokens_cap shortens
     long outputs, max_prompt_tokens long prompts; concurrency makes a closed loop of so many clients; time_scale and
     length_scale multiply gaps and lengths. The price is assumed, per device and hour.
+
+    endpoint is the address of an OpenAI-compatible server that is driven instead of the engine (endpoint_fields.py);
+    endpoint_model is the model asked of it, key_env the environment variable with its key, timeout_s how long it may be
+    silent. Of the settings only `model` counts then: its tokenizer cuts the prompts.
     """
 
     workload: str = "mixed"
@@ -50,6 +56,12 @@ class BenchSpec:
     seed: int = 0
     slo: str | None = None
     price_per_device_hour: float = 1.0
+    endpoint: str | None = None
+    endpoint_model: str | None = None
+    endpoint_api: str = "auto"
+    key_env: str | None = None
+    timeout_s: float = DEFAULT_TIMEOUT_S
+    retries: int = 0
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> BenchSpec:
@@ -74,6 +86,8 @@ class BenchSpec:
 class CompareSpec(BenchSpec):
     """Two values of one variable, everything else equal. values[0] is the baseline.
 
+    Or two servers: endpoints is label -> address, the variable is then `endpoint` and the values are the labels.
+
     repeats None means "auto": on until every curve is decided, or 20. guess_pct is the learner's guess, kept beside
     the result (change of throughput in %). measure: at equal "load", or the "capacity" of each arm at equal objectives.
     """
@@ -83,11 +97,14 @@ class CompareSpec(BenchSpec):
     repeats: int | None = DEFAULT_REPEATS
     guess_pct: float | None = None
     measure: str = "load"
+    endpoints: dict[str, str] | None = None
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> CompareSpec:
         """Validate a spec; InputError names the first field that is wrong. Missing fields take their defaults."""
         refuse_unknown(cls, spec)
+        if spec.get("endpoints"):
+            return cls._of_endpoints(spec)
         name = variable(str(spec.get("variable", "batching"))).name
         values = spec.get("values", ("static", "continuous"))
         if isinstance(values, str) or not hasattr(values, "__len__") or len(values) != 2:
@@ -96,18 +113,35 @@ class CompareSpec(BenchSpec):
         common = _common(spec)
         if name in common["settings"]:
             raise InputError("--set", name, f"any variable but {name}, which is the one that is varied")
-        guess = spec.get("guess_pct")
-        made = cls(
-            **common,
-            variable=name,
-            values=(first, second),
-            repeats=parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
-            guess_pct=None if guess is None else _number("guess_pct", guess, "a number of %"),
-            measure=_measure(spec.get("measure", "load"), common),
-        )
+        if common[ENDPOINT] is not None:
+            raise InputError("--vary", name, f"no {name} beside --endpoint: a server has settings of its own")
+        made = cls(**common, **cls._how_often(spec, common), variable=name, values=(first, second))
         held_because(made.chosen(), set_by_user={**common["settings"], name: (first, second)})
         refuse_without_effect(name, made.configs())
         return made
+
+    @classmethod
+    def _of_endpoints(cls, spec: Mapping[str, Any]) -> CompareSpec:
+        given = spec["endpoints"]
+        if not isinstance(given, Mapping) or len(given) != 2:
+            raise InputError("--endpoint", given, "two servers: A=URL,B=URL")
+        endpoints = {str(label): checked_address("--endpoint", address) for label, address in given.items()}
+        if spec.get("variable", ENDPOINT) != ENDPOINT:
+            raise InputError("--vary", spec["variable"], "nothing beside two servers: the server is what is varied")
+        first, second = endpoints
+        # What is said of one server is checked with the first, and holds for both.
+        common = _common({**spec, ENDPOINT: endpoints[first]})
+        made = {**common, **cls._how_often(spec, common), ENDPOINT: None}
+        return cls(**made, variable=ENDPOINT, values=(first, second), endpoints=endpoints)
+
+    @staticmethod
+    def _how_often(spec: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
+        guess = spec.get("guess_pct")
+        return {
+            "repeats": parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
+            "guess_pct": None if guess is None else _number("guess_pct", guess, "a number of %"),
+            "measure": _measure(spec.get("measure", "load"), common),
+        }
 
     def to_dict(self) -> dict[str, Any]:
         """The spec as JSON, with repeats "auto" in its written form."""
@@ -121,6 +155,9 @@ class CompareSpec(BenchSpec):
     def arms(self) -> tuple[BenchSpec, BenchSpec]:
         """The baseline and the candidate, each as a spec of its own with every value that either of them needs."""
         common = {item.name: getattr(self, item.name) for item in fields(BenchSpec)}
+        if self.endpoints is not None:
+            first, second = (BenchSpec(**{**common, ENDPOINT: address}) for address in self.endpoints.values())
+            return first, second
         needed = needed_values(self.chosen())
         settings = ({**needed, **self.settings, self.variable: value} for value in self.values)
         first, second = (BenchSpec(**{**common, "settings": arm}) for arm in settings)
@@ -128,7 +165,18 @@ class CompareSpec(BenchSpec):
 
     def chosen(self) -> list[tuple[str, Value]]:
         """Every value that somebody chose: the settings, and the variable's two."""
-        return [*self.settings.items(), *((self.variable, value) for value in self.values)]
+        varied = [] if self.endpoints is not None else [(self.variable, value) for value in self.values]
+        return [*self.settings.items(), *varied]
+
+    def derives(self) -> tuple[str, ...]:
+        """What the variable changes besides itself, by name."""
+        return () if self.endpoints is not None else tuple(variable(self.variable).derives)
+
+    def held_equal(self) -> dict[str, Value]:
+        """Settings of the engine that are the same in both arms; a server's own are not known."""
+        if self.endpoints is not None:
+            return {}
+        return {name: value for name, value in self.configs()[0].settings().items() if name != self.variable}
 
     def held_because(self) -> dict[str, dict[str, Value]]:
         """Settings held in both arms because a value needs them: name -> {"value", "because": "NAME=VALUE"}."""
@@ -228,8 +276,13 @@ def _common(spec: Mapping[str, Any]) -> dict[str, Any]:
         parse_slo(slo)
     settings = checked_settings(spec.get("settings"))
     held_because(settings.items(), set_by_user=settings)
+    of_server = endpoint_fields(spec)
+    own = [name for name in settings if name != "model"]
+    if of_server[ENDPOINT] is not None and own:
+        raise InputError("--set", own[0], "only model beside --endpoint: its tokenizer cuts the prompts")
     return {
         **_load(spec),
+        **of_server,
         "settings": settings,
         "seed": whole("seed", spec.get("seed", 0), 0, 2**63 - 1),
         "slo": slo,

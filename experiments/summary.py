@@ -34,7 +34,7 @@ def _merge(items: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _merge_values(key: str, values: list[Any]) -> Any:
-    if key in ("config", "environment", "workload", "target"):
+    if key in ("config", "environment", "workload", "target", "in_other_terms"):
         return values[0]
     if any(isinstance(value, dict) for value in values):
         return _merge([value for value in values if isinstance(value, dict)])

@@ -26,6 +26,12 @@ def bench(
     slo: options.Slo = None,
     price: options.Price = "1.0",
     sets: options.Set = None,
+    endpoint: options.Endpoint = None,
+    endpoint_model: options.EndpointModel = None,
+    endpoint_api: options.EndpointApi = "auto",
+    key_env: options.KeyEnv = None,
+    timeout: options.Timeout = "60",
+    retries: options.Retries = "0",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only draw the workload and print its summary; nothing is measured.")
     ] = False,
@@ -34,6 +40,9 @@ def bench(
     """Run a workload once and print its metrics."""
     load = (concurrency, time_scale, length_scale, max_prompt, max_output)
     spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
+    spec |= options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
+    if "endpoints" in spec:
+        raise InputError("--endpoint", ",".join(spec["endpoints"]), "one server; compare takes two")
     if dry_run:
         return _dry_run(spec, as_json=as_json)
     run, result = _run_job("bench", spec, [short_name(workload)])
@@ -67,6 +76,12 @@ def compare(
     slo: options.Slo = None,
     price: options.Price = "1.0",
     sets: options.Set = None,
+    endpoint: options.Endpoint = None,
+    endpoint_model: options.EndpointModel = None,
+    endpoint_api: options.EndpointApi = "auto",
+    key_env: options.KeyEnv = None,
+    timeout: options.Timeout = "60",
+    retries: options.Retries = "0",
     at: Annotated[
         str,
         typer.Option(
@@ -84,10 +99,15 @@ def compare(
     from experiments.foresight import foreseen
     from experiments.spec import CompareSpec, parse_vary
 
-    name, values = parse_vary(vary or [])
+    server = options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
+    if endpoint and "endpoints" not in server:
+        raise InputError("--endpoint", server["endpoint"], "two servers, A=URL,B=URL; bench takes one")
+    if endpoint and vary:
+        raise InputError("--vary", " ".join(vary), "nothing beside two servers: the server is what is varied")
+    varied = {} if endpoint else dict(zip(("variable", "values"), parse_vary(vary or []), strict=True))
     load = (concurrency, time_scale, length_scale, max_prompt, max_output)
     fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec = CompareSpec.from_dict({**fields, "variable": name, "values": values, "repeats": repeats, "measure": at})
+    spec = CompareSpec.from_dict({**fields, **server, **varied, "repeats": repeats, "measure": at})
     if report is not None:
         check_writable(report)
     for warning in foreseen(spec):

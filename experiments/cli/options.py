@@ -52,6 +52,27 @@ Price = Annotated[
 ]
 
 
+Endpoint = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--endpoint",
+        metavar="URL | A=URL,B=URL",
+        help="Drive an OpenAI-compatible server instead of the engine; compare takes two.",
+    ),
+]
+EndpointModel = Annotated[
+    str | None, typer.Option("--endpoint-model", metavar="NAME", help="Model asked of the server; else its only one.")
+]
+EndpointApi = Annotated[str, typer.Option("--endpoint-api", metavar="NAME", help="auto, completions or chat.")]
+KeyEnv = Annotated[
+    str | None, typer.Option("--key-env", metavar="NAME", help="Environment variable that holds the server's key.")
+]
+Timeout = Annotated[str, typer.Option("--timeout", metavar="S", help="How long a server may say nothing.")]
+Retries = Annotated[str, typer.Option("--retries", metavar="N", help="Send a refused request again, so often at most.")]
+
+
+# --endpoint-model, --endpoint-api, --key-env, --timeout, --retries as they were typed.
+ServerOptions = tuple[str | None, str, str | None, str, str]
 # --concurrency, --time-scale, --length-scale, --max-prompt, --max-output as they were typed.
 LoadOptions = tuple[str | None, str, str, str | None, str | None]
 
@@ -61,6 +82,23 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     from core_engine.variables import parse_setting
 
     return dict(parse_setting(text) for text in texts or [])
+
+
+def server_fields(endpoint: list[str] | None, server: ServerOptions) -> dict[str, Any]:
+    """The fields about servers: `endpoint` for one, `endpoints` for two. InputError for what is no address."""
+    from experiments.endpoint_fields import parse_endpoints
+
+    model, api, key_env, timeout, retries = server
+    found = parse_endpoints(endpoint) if endpoint else {}
+    return {
+        "endpoint": next(iter(found.values())) if len(found) == 1 else None,
+        "endpoint_model": model,
+        "endpoint_api": api,
+        "key_env": key_env,
+        "timeout_s": timeout,
+        "retries": retries,
+        **({"endpoints": found} if len(found) == 2 else {}),
+    }
 
 
 def spec_fields(

@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from typing import Any
 
 from experiments.metrics.energy import energy
-from experiments.metrics.events import Record, duration_s, num_output_tokens, successes, summary
+from experiments.metrics.events import Record, duration_s, failures, num_output_tokens, successes, summary
 from experiments.metrics.host import host_work
 from experiments.metrics.kv import kv_waste
 from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
 from experiments.metrics.objectives import Objective, check, goodput_rps, parse_slo, slo_attainment
-from experiments.metrics.sender import offered_load
+from experiments.metrics.sender import in_flight, offered_load
 from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.throughput import output_tokens_per_s, peak_output_tokens_per_s, requests_per_s
+from experiments.metrics.translation import in_other_terms
 from experiments.metrics.waterfall import latency_breakdown, unexplained_share
 from ledger.cost import cost_per_million_output_tokens, cost_per_request, requests_per_device_hour
 
@@ -65,6 +66,7 @@ def compute_metrics(
         "slo_attainment": slo_attainment(record, objectives),
         "completed": len(good),
         "failed": len(record["requests"]) - len(good),
+        "failures": failures(record),
         "error_rate": 1 - len(good) / len(record["requests"]) if record["requests"] else None,
         "duration_s": duration_s(record),
         "offered_load": offered_load(record),
@@ -73,6 +75,7 @@ def compute_metrics(
         "host_work": host_work(record),
         "slots": slots(record),
         "concurrency": concurrency(record),
+        "in_flight": in_flight(record),
         "kv_waste": kv_waste(record),
         "prefix": prefix(record),
         "memory": {key: record["memory"].get(key) for key in MEMORY_KEYS},
@@ -83,6 +86,9 @@ def compute_metrics(
         "quality": None,
         "workload": record.get("workload"),
         "target": record.get("target"),
+        "tokens_counted": record.get("tokens_counted"),
+        "client_lag_s": record.get("client_lag_s"),
+        "in_other_terms": in_other_terms(record),
         "config": record["config"],
         "environment": record["environment"],
         "provenance": record["provenance"],

@@ -5,6 +5,7 @@ A record is the JSON object an engine run leaves; all its times are integer ns o
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
@@ -34,6 +35,12 @@ def succeeded(request: Request) -> bool:
 def successes(record: Record) -> list[Request]:
     """The successful requests, in the record's order."""
     return [request for request in record["requests"] if succeeded(request)]
+
+
+def failures(record: Record) -> list[dict[str, Any]]:
+    """[{"error","count"}] of the requests that failed, the commonest reason first."""
+    lines = Counter(str(r.get("error") or r.get("finish_reason")) for r in record["requests"] if not succeeded(r))
+    return [{"error": line, "count": count} for line, count in lines.most_common()]
 
 
 def window_ns(record: Record) -> tuple[int, int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from experiments.metrics.events import NS_PER_S, Record, summary
@@ -24,6 +25,25 @@ def offered_load(record: Record) -> dict[str, Any]:
     if offered is not None and achieved is not None and achieved < KEPT_SHARE * offered:
         warning = f"the sender kept {achieved:.3g} of the {offered:.3g} requests/s that were scheduled"
     return {"offered_rps": offered, "achieved_rps": achieved, "lateness_s": late, "warning": warning}
+
+
+def in_flight(record: Record) -> dict[str, float | int | None]:
+    """{"mean","peak"} of the requests that were sent and not ended, as the sender sees them; the mean is over time.
+
+    None without a request that was sent. Whether the server ran them or let them wait, it does not say.
+    """
+    spans = [
+        (request["send_ns"], request["finish_ns"])
+        for request in record["requests"]
+        if request.get("send_ns") is not None and request.get("finish_ns") is not None
+    ]
+    if not spans:
+        return {"mean": None, "peak": None}
+    # At one moment ends come before starts: a client that sends its next request has one in flight, not two.
+    changes = sorted([(start, 1) for start, _ in spans] + [(end, -1) for _, end in spans])
+    whole = changes[-1][0] - changes[0][0]
+    area = sum(end - start for start, end in spans)
+    return {"mean": area / whole if whole else None, "peak": max(accumulate(step for _, step in changes))}
 
 
 def _rate(times_ns: list[int]) -> float | None:

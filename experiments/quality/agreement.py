@@ -22,15 +22,27 @@ class Agreement:
     """Quality of both arms, a value per request (None where it could not be scored).
 
     logprobs[arm][i] is the mean natural log-probability per token of the baseline's text of request i under that arm.
+    Of servers, which give no such thing, shares[arm][i] is how far an answer is the baseline's, from 0 to 1.
     """
 
     same_token_ids_share: float | None
     logprobs: tuple[list[float | None], list[float | None]]
     reason: str | None = None
+    shares: tuple[list[float | None], list[float | None]] | None = None
 
     def probabilities(self, arm: int) -> list[float | None]:
-        """Per-token probability exp(mean log-probability), the value of the quality curve, per request."""
+        """The value of the quality curve, per request: exp(mean log-probability) a token, or the share of the text."""
+        if self.shares is not None:
+            return self.shares[arm]
         return [None if value is None else math.exp(value) for value in self.logprobs[arm]]
+
+    def level(self, arm: int) -> float | None:
+        """The arm's quality in one number: exp of the mean log-probability, or the mean share."""
+        if self.shares is not None:
+            known = [value for value in self.shares[arm] if value is not None]
+            return fmean(known) if known else None
+        logprob = self.mean_logprob(arm)
+        return None if logprob is None else math.exp(logprob)
 
     def mean_logprob(self, arm: int) -> float | None:
         """Mean over the requests scored under both arms."""
@@ -41,7 +53,7 @@ class Agreement:
     @property
     def measured(self) -> bool:
         """Whether any request was scored under both arms."""
-        return self.mean_logprob(0) is not None
+        return self.level(0) is not None and self.level(1) is not None
 
     def to_json(self) -> dict[str, Any]:
         """The `quality` entry of a comparison."""
@@ -49,7 +61,8 @@ class Agreement:
             "measured": self.measured,
             "same_token_ids_share": self.same_token_ids_share,
             "mean_logprob": {"baseline": self.mean_logprob(0), "candidate": self.mean_logprob(1)},
-            "requests_scored": sum(None not in pair for pair in zip(*self.logprobs, strict=True)),
+            "basis": "greedy text" if self.shares is not None else "log-probability",
+            "requests_scored": sum(None not in pair for pair in zip(*(self.shares or self.logprobs), strict=True)),
             "reason": self.reason or (None if self.measured else "no answer of the baseline could be scored"),
         }
 
@@ -62,13 +75,36 @@ def quality_missing(result: Mapping[str, Any]) -> str | None:
     name, quality = result["variable"], result.get("quality") or {}
     if name in VARIABLES and "quality" not in VARIABLES[name].moves:
         return None
-    scored = (quality.get("mean_logprob") or {}).get("baseline") is not None
+    logprobs = (quality.get("mean_logprob") or {}).get("baseline") is not None
+    scored = logprobs or (quality.get("basis") == "greedy text" and quality["measured"])
     return None if scored else str(quality.get("reason") or "it was skipped")
 
 
 def unknown(reason: str) -> Agreement:
     """No figures, and why."""
     return Agreement(None, ([], []), reason)
+
+
+def text_agreement(first: Sequence[str | None], again: Sequence[str | None], other: Sequence[str | None]) -> Agreement:
+    """Agreement of two servers by their greedy answers to the same prompts (None: not answered).
+
+    first, again: the baseline's, asked twice, since a server need not repeat itself; other: the candidate's. The value
+    of an arm is the leading part of the first answer that its own has too: (same characters + 1) / (characters + 1).
+    """
+    shares = ([_leading(*pair) for pair in zip(first, again, strict=True)],
+              [_leading(*pair) for pair in zip(first, other, strict=True)])  # fmt: skip
+    if all(None in pair for pair in zip(*shares, strict=True)):
+        return unknown("no prompt got a text from both servers")
+    return Agreement(None, ([], []), shares=shares)
+
+
+def _leading(text: str | None, other: str | None) -> float | None:
+    """How much of `text` stands at the beginning of `other`, 0 to 1; None without a text."""
+    if not text or other is None:
+        return None
+    same = next((place for place, pair in enumerate(zip(text, other, strict=False)) if pair[0] != pair[1]), None)
+    same = min(len(text), len(other)) if same is None else same
+    return (same + 1) / (len(text) + 1)
 
 
 def same_token_ids(baseline: dict[str, Any], candidate: dict[str, Any]) -> float | None:

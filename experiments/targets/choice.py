@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiments.rig import Rig
 from experiments.spec import BenchSpec
+from experiments.targets.endpoint import EndpointTarget
 from experiments.targets.engine import EngineTarget
 from experiments.targets.target import Target
 
@@ -13,4 +14,6 @@ def target_for(spec: BenchSpec, rig: Rig) -> Target:
 
     InputError when the settings don't go together.
     """
+    if spec.endpoint is not None:
+        return EndpointTarget(spec, spec.config())
     return EngineTarget(spec.config(), rig)
