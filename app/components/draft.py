@@ -67,7 +67,11 @@ def draft() -> dict[str, Any]:
 
 def load(spec: Mapping[str, Any]) -> None:
     """Make the draft that of a stored run; widgets are drawn anew."""
-    st.session_state[KEY] = {name: spec[name] for name in CompareSpec().to_dict() if name in spec}
+    found = {name: spec[name] for name in CompareSpec().to_dict() if name in spec}
+    if found.get("endpoints"):  # the picker is for the engine's variables: of two servers only the load is taken over
+        plain = CompareSpec().to_dict()
+        found |= {name: plain[name] for name in ("endpoints", "endpoint", "variable", "values")}
+    st.session_state[KEY] = found
     st.session_state["draft_version"] = version() + 1
 
 

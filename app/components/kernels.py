@@ -55,6 +55,7 @@ def stand_in(settings: Mapping[str, Value]) -> str:
 def ran_with(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     """Which kernels each arm really ran with, for a variable of that group; older runs do not say."""
     found = [arm.get("kernels") or {} for arm in result["arms"]]
-    if VARIABLES[result["variable"]].group == "kernels" and all(arm.get("kernels") for arm in found):
+    entry = VARIABLES.get(result["variable"])
+    if entry is not None and entry.group == "kernels" and all(arm.get("kernels") for arm in found):
         lines = (f"{name}: {kernels_line(arm)}" for name, arm in zip(names, found, strict=True))
         st.caption("  \n".join(lines))

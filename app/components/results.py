@@ -22,6 +22,7 @@ from experiments.quality.agreement import quality_missing
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
 from experiments.report.words import interval, latency_unit, number, percent, signed_percent
+from experiments.spec import ENDPOINT
 from experiments.store import Run, StoredRecord
 from experiments.timeline import last_token_s, request_segments
 
@@ -37,8 +38,9 @@ def results(run: Run, records: Sequence[StoredRecord]) -> None:
     names = arm_names([arm["value"] for arm in result["arms"]])
     verdict(result)
     curves(result, names)
-    memory(result, names)
-    timeline(records, names)
+    if result["variable"] != ENDPOINT:  # of a server nothing inside is seen: no accounts, no steps
+        memory(result, names)
+        timeline(records, names)
     explanation(result)
     ran_with(result, names)
     figures(result, names)

@@ -158,6 +158,10 @@ def print_metrics(result: dict[str, Any]) -> None:
         "mean power, W": _at(result, "energy", "mean_power_w"),
         "cost per request": result["cost_per_request"],
         "cost per million output tokens": result["cost_per_million_output_tokens"],
+        "requests/s scheduled": _at(result, "offered_load", "offered_rps"),
+        "requests/s sent": _at(result, "offered_load", "achieved_rps"),
+        "sender lateness, p99, s": _at(result, "offered_load", "lateness_s", "p99"),
+        "requests in flight, mean": _at(result, "in_flight", "mean"),
         "requests running, mean": _at(result, "concurrency", "mean"),
         "slot-steps kept by finished requests, share": _at(result, "slots", "idle_share"),
         "KV wasted, share of the pool": _at(result, "kv_waste", "wasted", "share"),
@@ -170,7 +174,28 @@ def print_metrics(result: dict[str, Any]) -> None:
     for label, value in rows.items():
         figures.add_row(label, number(value))
     out.print(figures)
+    for failure in result.get("failures") or []:
+        out.print(f"failed, {failure['count']} requests: {failure['error']}")
+    caches = _at(result, "target", "caches")
+    if caches is not None:
+        out.print(f"caches before the run: {caches}")
+    print_other_terms(result.get("in_other_terms") or {})
     print_memory(result["memory"])
+
+
+def print_other_terms(tools: dict[str, list[dict[str, Any]]]) -> None:
+    """The same run as other benchmarks would have reported it; nothing for a run that is older than that."""
+    if not any(tools.values()):
+        return
+    table = plain_table("in other terms", "metric", "mean", "p50", "p99", "differs from ours")
+    for column in (table.columns[1], table.columns[-1]):
+        column.justify = "left"
+    for tool, rows in tools.items():
+        for row in rows:
+            unit = f" {row['unit']}"
+            values = (number(row[key], unit if row[key] is not None else "") for key in ("mean", "p50", "p99"))
+            table.add_row(tool, row["name"], *values, row["why"] or "")
+    console().print(table)
 
 
 def print_memory(memory: dict[str, Any]) -> None:

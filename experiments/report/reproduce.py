@@ -14,8 +14,15 @@ LOAD = {
     "max_tokens_cap": "--max-output", "seed": "--seed", "slo": "--slo",
     "price_per_device_hour": "--price-per-device-hour",
 }  # fmt: skip
+SERVER = {
+    "endpoint": "--endpoint", "endpoint_model": "--endpoint-model", "endpoint_api": "--endpoint-api",
+    "key_env": "--key-env", "timeout_s": "--timeout", "retries": "--retries",
+}  # fmt: skip
 # What a command has without being told.
-DEFAULTS = {"measure": "load", "time_scale": 1.0, "length_scale": 1.0, "price_per_device_hour": 1.0}
+DEFAULTS = {
+    "measure": "load", "time_scale": 1.0, "length_scale": 1.0, "price_per_device_hour": 1.0,
+    "endpoint_api": "auto", "timeout_s": 60.0, "retries": 0,
+}  # fmt: skip
 NOTHING = "none"
 
 
@@ -47,12 +54,15 @@ def _vary(vary: Sequence[Any] | None) -> Parts:
 
 
 def _bench(spec: Spec) -> Parts:
-    return ["bench", *_options(spec, LOAD), *_sets(spec.get("settings"))]
+    return ["bench", *_options(spec, {**LOAD, **SERVER}), *_sets(spec.get("settings"))]
 
 
 def _compare(spec: Spec) -> Parts:
     varied = ["--vary", f"{spec.get('variable')}={_listed(spec.get('values'))}"]
-    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD, "measure": "--measure"})
+    if spec.get("endpoints"):
+        varied = ["--endpoint", _listed([f"{label}={address}" for label, address in spec["endpoints"].items()])]
+    named = {"workload": "--workload", "repeats": "--repeats", **LOAD, **SERVER, "measure": "--measure"}
+    options = _options(spec, named)
     return ["compare", *varied, *options, *_sets(spec.get("settings"))]
 
 

@@ -24,22 +24,22 @@ ASSUMED = "one a chunk, assumed"
 def emissions(answer: Answer, tokenizer: Any = None) -> tuple[list[list[int]], str | None]:
     """([[time in ns, tokens], ...], how they were counted) of an answer; None without text.
 
-    Only chunks with text are emissions: tokens of chunks without (a character not complete yet) go to the next with. A
-    last token without text (the end of the answer) is in the server's total and in no emission. tokenizer: the model's
-    own, None where it is not known.
+    The first emission is the first chunk with text; tokens before it (a character not complete yet) are its. After it a
+    chunk without text is one too where the server counts tokens in it. Otherwise only chunks with text are, and a last
+    token without (the end of the answer) is in the server's total alone. tokenizer: the model's, None if not known.
     """
     shown = [chunk for chunk in answer.chunks if chunk.text]
     if not shown:
         return [], None
+    told = _by_usage(answer.chunks)
+    if told is not None:
+        return told, BY_USAGE
     counts, how = _counts(answer, shown, tokenizer)
     return [[chunk.at_ns, count] for chunk, count in zip(shown, counts, strict=True) if count], how
 
 
 def _counts(answer: Answer, shown: list[Chunk], tokenizer: Any) -> tuple[list[int], str]:
     total = answer.usage_count("completion_tokens") or None
-    told = _by_usage(shown)
-    if told is not None:
-        return told, BY_USAGE
     if all(chunk.tokens is not None for chunk in shown):
         return [chunk.tokens or 0 for chunk in shown], BY_LOGPROBS
     if total is not None and total - len(shown) in (0, 1):
@@ -52,12 +52,19 @@ def _counts(answer: Answer, shown: list[Chunk], tokenizer: Any) -> tuple[list[in
     return [1] * len(shown), ASSUMED
 
 
-def _by_usage(shown: list[Chunk]) -> list[int] | None:
-    """Differences of the totals, where each chunk has one and they rise."""
-    totals = [chunk.total for chunk in shown]
-    known = [total for total in totals if total is not None]
-    counts = [after - before for before, after in zip([0, *known], known, strict=False)]
-    return counts if len(known) == len(totals) and all(count > 0 for count in counts) else None
+def _by_usage(chunks: Sequence[Chunk]) -> list[list[int]] | None:
+    """[[time, tokens], ...] by the rise of the totals; None where a chunk with text has no total, or none rises."""
+    found: list[list[int]] = []
+    counted, begun = 0, False
+    for chunk in chunks:
+        begun = begun or bool(chunk.text)
+        if chunk.total is None:
+            if chunk.text:
+                return None
+        elif begun and chunk.total > counted:
+            found.append([chunk.at_ns, chunk.total - counted])
+            counted = chunk.total
+    return found or None
 
 
 def _by_tokenizer(shown: list[Chunk], tokenizer: Any) -> list[int] | None:

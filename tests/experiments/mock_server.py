@@ -32,8 +32,10 @@ class ScriptClock:
 
     async def sleep(self, seconds: float) -> None:
         until = self.ns + max(1, round(seconds * NS))
+        alone = 0  # looks in a row: when an answer has just ended, whoever waits for it is about to go on
         while self.ns < until:
-            if self.idle():
+            alone = alone + 1 if self.idle() else 0
+            if alone == 3:
                 self.ns = until + round(self.oversleep_s * NS)
             await asyncio.sleep(0.0005)
 
