@@ -72,7 +72,6 @@ def answer(*chunks: tuple[str, int | None], total: int | None = None, logprobs: 
         (answer(("a", None), ("b", None)), None, [1, 1], "one a chunk, assumed"),
         (answer(("", 1), ("ab", 2)), None, [2], "usage of each chunk"),  # a character that took two tokens
         (answer(("a", 1), ("", 2), ("b", 3)), None, [1, 1, 1], "usage of each chunk"),
-        (answer(("a", 1), ("b", None)), None, [1, 1], "one a chunk, assumed"),
         (answer(("", None)), None, [], None),
     ],
 )

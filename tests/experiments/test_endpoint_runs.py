@@ -14,7 +14,8 @@ from experiments.cli import options
 from experiments.cli.tables import print_comparison, print_metrics
 from experiments.compare import run_comparison
 from experiments.endpoint_fields import parse_endpoints
-from experiments.report.comparison import comparison_html, reproduce_command
+from experiments.report import comparison_html
+from experiments.report.comparison import reproduce_command
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
 from experiments.targets import EndpointTarget, choice
