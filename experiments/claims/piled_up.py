@@ -55,4 +55,6 @@ def judge(reading: Mapping[str, Any], alone: list[str]) -> Verdict:
     if alone == ["better", "better"]:
         lost = "; beside the seats the drafts cost more than they bring" if both < seats else ""
         return HOLDS, f"{text}{lost}"
+    if "inconclusive" in alone:
+        return UNDECIDED, f"{text}, less than it; more repeats would decide whether each is a gain by itself"
     return LIMITED, f"{text}, but not both are gains by themselves here"

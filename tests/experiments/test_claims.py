@@ -338,6 +338,7 @@ def _reading(first, second, together, verdict):
         (_reading(100, 200, 210, "worse"), ["better"] * 2, "holds", "together they give x3.10, their product would be"),
         (_reading(100, 200, 150, "worse"), ["better"] * 2, "holds", "the drafts cost more than they bring"),
         (_reading(-5, 200, 100, "worse"), ["worse", "better"], "holds with a limit", "not both are gains"),
+        (_reading(9, 200, 100, "worse"), ["inconclusive", "better"], "undecided", "a gain by itself"),
         (_reading(100, 200, 500, "no difference"), ["better"] * 2, "does not hold here", "do not get in"),
         (_reading(100, 200, 700, "better"), ["better"] * 2, "does not hold here", "do not get in"),
         (_reading(100, 200, 400, "inconclusive"), ["better"] * 2, "undecided", "more repeats"),
