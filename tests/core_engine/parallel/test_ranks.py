@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,7 +21,7 @@ from core_engine.request import SamplingParams
 from ledger.errors import CannotRunError, InputError
 from tests.core_engine.conftest import load_fp32, make_tiny
 from tests.core_engine.oracle import ragged_prompts
-from tests.core_engine.parallel.test_supervision import wait_gone
+from tests.core_engine.parallel.test_supervision import ROOT, wait_gone
 
 PARAMS = SamplingParams(max_tokens=4, ignore_eos=True)
 PROMPTS = ragged_prompts((1, 7, 17, 40))
@@ -119,6 +122,35 @@ def test_the_embedded_model_gives_the_same_ids_over_ranks(embedded_dir: Path, tp
     assert told["equals_formula"]
     heads = {3: [(3, 1)] * 3, 2: [(6, 2), (3, 1)], 1: [(9, 3)]}[tp]
     assert [(rank["query_heads"], rank["kv_heads"]) for rank in told["ranks"]] == heads * pp
+
+
+@pytest.mark.slow
+def test_ranks_in_the_middle_of_steps_end_with_a_killed_driver(tmp_path: Path) -> None:
+    make_tiny("qwen2", tmp_path)
+    code = f"""
+from core_engine.config import EngineConfig
+from core_engine.engine import Engine
+from core_engine.model.loader import load_model
+from core_engine.request import SamplingParams
+settings = {{"model": {str(tmp_path)!r}, "dtype": "fp32", "kv_memory_mib": 2, "threads": 1,
+            "tensor_parallel": 2, "pipeline_parallel": 2}}
+config = EngineConfig.from_settings(settings)
+loaded = load_model(config)
+engine = Engine(config, loaded)
+print(*loaded.decoder.ranks.pids, flush=True)
+while True:
+    engine.generate([[1, 2, 3]], SamplingParams(max_tokens=200, ignore_eos=True))
+"""
+    driver = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(ROOT)}, text=True
+    )
+    assert driver.stdout is not None
+    pids = [int(pid) for pid in driver.stdout.readline().split()]
+    time.sleep(2)
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
+    assert len(pids) == 4 and wait_gone(pids)
 
 
 @pytest.mark.slow

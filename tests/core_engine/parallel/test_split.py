@@ -11,6 +11,7 @@ from core_engine.plan import Row
 from ledger.errors import InputError
 from ledger.kv_blocks import BlockFormat
 from ledger.model_spec import ModelSpec
+from ledger.operators import StepCosts
 from ledger.parallel import (
     bubble_share,
     imbalance,
@@ -108,6 +109,14 @@ def test_a_steps_payload_is_the_formula() -> None:
     assert [one.sends for one in stages] == [2, 2, 0, 0] and [one.all_reduces for one in stages] == [62, 62, 60, 60]
     alone = part_traffic(spec, rank_parts(spec, 1, 2)[0], tokens, rows, 4)
     assert (alone.all_reduces, alone.logits_bytes, alone.send_bytes) == (0, 0, tokens * hidden)
+
+
+def test_the_roofline_and_the_simulator_count_the_same_all_reduces() -> None:
+    spec = ModelSpec.from_config(LLAMA_8B)
+    traffic = part_traffic(spec, rank_parts(spec, 4, 1)[0], 7, 3, 2)
+    counted = next(one for one in StepCosts(spec, "bf16", tp=4).of_tokens(7, 3) if one.name == "all-reduce")
+    assert counted.count == traffic.all_reduces == 65
+    assert counted.link_bytes == pytest.approx(ring_factor(4) * traffic.all_reduce_bytes)
 
 
 def test_ring_bubble_and_imbalance() -> None:
