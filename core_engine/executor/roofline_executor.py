@@ -90,6 +90,11 @@ class RooflineExecutor:
         """The token at a position of an answer."""
         return (seed + position) * PRIME % self._vocab_size
 
+    def tokens(self, seed: int, position: int, count: int) -> list[int]:
+        """`token` of `count` positions from there on."""
+        first, vocab = seed + position, self._vocab_size
+        return [place * PRIME % vocab for place in range(first, first + count)]
+
     def _accepted(self, row: Row) -> int:
         assert row.sampling is not None
         seed, sample = row.sampling.seed, row.sampling.sample_index

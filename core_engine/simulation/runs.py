@@ -10,7 +10,7 @@ taken one by one lead to the same state, to the nanosecond; tests compare the tw
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,10 @@ class Run:
     rows: list[Request]
     start_ns: int
     ends_ns: np.ndarray
+    last_ns: int = field(init=False)  # when the last one begins
+
+    def __post_init__(self) -> None:
+        self.last_ns = int(self.ends_ns[-2])  # there are FEWEST of them at least
 
     @property
     def steps(self) -> int:
@@ -38,8 +42,8 @@ class Run:
         return len(self.ends_ns)
 
     def is_over(self, moment_ns: int) -> bool:
-        """Whether the last step begins before a moment."""
-        return self.begun(moment_ns) == self.steps
+        """Whether the last step begins before a moment. Asked of every replica at every arrival."""
+        return self.last_ns < moment_ns
 
     def begun(self, moment_ns: int) -> int:
         """Steps that begin before a moment."""
@@ -50,14 +54,14 @@ class Run:
     def apply(self, replica: Replica, steps: int) -> None:
         """Bring the replica to where the first `steps` of them lead."""
         self._emit(replica, steps)
-        size, layout, token = replica.config.block_size, replica.scheduler.layout, replica.executor.token
+        size, layout, tokens = replica.config.block_size, replica.scheduler.layout, replica.executor.tokens
         events: list[tuple[int, int, int]] = []  # (step, 0 take a block or 1 publish, row), as a step does
         computed = []
         for place, request in enumerate(self.rows):
             done = request.num_computed
             computed.append(done)
             length = len(request.tokens)
-            request.tokens.extend([token(request.seed, length + after) for after in range(steps)])
+            request.tokens += tokens(request.seed, length, steps)
             for step in range(len(request.blocks) * size - done + 1, steps + 1, size):
                 events.append((step, 0, place))
             for step in range(size - done % size, steps + 1, size):

@@ -33,7 +33,7 @@ def _row(link: str, split: Split) -> dict[str, Any]:
     prompt = times.shape([(0, PROMPT, 1, True)])
     decode_s = times.step_s(decode)
     return {
-        "part": "link",
+        "part": "simulated step",
         "model": MODEL,
         "gpu": CARD,
         "link": named_link(link).label,

@@ -11,6 +11,7 @@ from statistics import median
 from typing import Any
 
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, Verdict
+from experiments.claims.faster_links import simulated_links
 from ledger.device_profile import named_link
 from ledger.links import Link
 from ledger.model_spec import load_model_spec
@@ -75,7 +76,7 @@ def check(options: Mapping[str, Any], run: Run = run_splits) -> dict[str, Any]:
     found = run(settings, SPLITS, int(repeats) if repeats and repeats != "auto" else REPEATS)
     rows = [_row(one, found[0]) for one in found]
     verdict, reason = judge(rows)
-    return {"verdict": verdict, "reason": reason, "evidence": [*rows, *link_rows()]}
+    return {"verdict": verdict, "reason": reason, "evidence": [*rows, *link_rows(), *simulated_links()]}
 
 
 def judge(rows: Sequence[Mapping[str, Any]]) -> Verdict:

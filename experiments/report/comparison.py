@@ -46,9 +46,7 @@ def title_of_comparison(result: Mapping[str, Any], words: Words) -> str:
     return words("title", baseline=baseline, candidate=candidate)
 
 
-def comparison_report(
-    run: Run, records: Sequence[StoredRecord], words: Words
-) -> tuple[str, tuple[Markup | None, ...]]:
+def comparison_report(run: Run, records: Sequence[StoredRecord], words: Words) -> tuple[str, tuple[Markup | None, ...]]:
     """Title and sections of the report of a comparison that has a result."""
     result = run.result or {}
     pair = first_pair(records)

@@ -321,4 +321,3 @@ def of_nothing(run: Run, words: Words) -> Report:
     state = words(f"state_{run.state}")
     told = words("no_result_error", state=state, error=run.error) if run.error else words("no_result", state=state)
     return Report(title_of(run, words), told)
-

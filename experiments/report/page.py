@@ -69,9 +69,7 @@ def plain(value: Any) -> str:
     return MISSING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
 
 
-def table(
-    header: Sequence[str] | None, rows: Sequence[Sequence[str | Markup]], numeric: Sequence[int] = ()
-) -> Markup:
+def table(header: Sequence[str] | None, rows: Sequence[Sequence[str | Markup]], numeric: Sequence[int] = ()) -> Markup:
     """A table that scrolls inside its box; the cells of the columns in `numeric` are set to the right."""
 
     def cells(name: str, row: Sequence[str]) -> Markup:

@@ -76,6 +76,9 @@ class SimulateSpec(BenchSpec):
         return made
 
     def _check(self) -> None:
+        for name, option in (("tensor_parallel", "tp"), ("pipeline_parallel", "pp")):
+            if (given := self.settings.get(name, 1)) != 1:
+                raise InputError(name, given, f"1: a simulated replica is split by {option}")
         if self.router not in ROUTERS:
             raise InputError("router", self.router, ", ".join(ROUTERS))
         if self.acceptance is not None:
