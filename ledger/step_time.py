@@ -17,12 +17,10 @@ cache each.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import TypeVar
-
-import numpy as np
+from typing import Any
 
 from ledger.attention_ops import Reader, Step, readers, recurrence
 from ledger.device_profile import DeviceProfile, Efficiency
@@ -38,7 +36,18 @@ SPLIT_TOKENS = 256
 SAMPLING_PASSES = 2  # a row of logits is written by the head, which counts that, and read twice to choose from it
 REMEMBERED = 65_536
 
-Amount = TypeVar("Amount", float, np.ndarray)
+Amount = Any  # a float, or an array of them, which is calculated with in the same way
+
+
+@dataclass(frozen=True)
+class Ends:
+    """What gives the larger and the smaller of two amounts: for floats, or for arrays element by element."""
+
+    larger: Callable[[Amount, Amount], Amount]
+    smaller: Callable[[Amount, Amount], Amount]
+
+
+FLOATS = Ends(max, min)
 
 
 @dataclass(frozen=True)
@@ -200,13 +209,13 @@ class StepTimes:
             "sampling": self._choice_s(shape.sampled),
         }
 
-    def decode_run_s(self, rows: int, entries: Amount) -> Amount:
-        """step_s of `rows` plain decode rows whose contexts add up to `entries`, a number or many; where `is_plain`
-        and nothing is split into stages or over contexts. The same arithmetic for one number as for many."""
+    def decode_run_s(self, rows: int, entries: Amount, ends: Ends = FLOATS) -> Amount:
+        """step_s of `rows` plain decode rows whose contexts add up to `entries`, a number or, with their `ends`, an
+        array of them; where `is_plain` and nothing is split into stages or over contexts. The same to the last bit."""
         found = self.reads.readers
-        attention = self._attention(self._decode, [entries] * len(found), [entries] * len(found), rows, rows)
+        attention = self._attention(self._decode, [entries] * len(found), [entries] * len(found), rows, rows, ends)
         layers = self.layers_s(rows) + self.states_s(StepShape(rows, rows, rows, decode_rows=rows, decode_tokens=rows))
-        stage = self._launched(layers + attention, self.graph) + self.reduce_s(rows)
+        stage = self._launched(layers + attention, self.graph, ends) + self.reduce_s(rows)
         return stage + (self.head_s(rows) + self.gather_s(rows)) + self.host_s(rows)
 
     def decode_s(self, shape: StepShape) -> float:
@@ -235,26 +244,34 @@ class StepTimes:
         hop_s = self.link.send_s(a_token * -(-tokens // self.split.cp))
         return self.spec.num_layers * (self.split.cp - 1) * hop_s
 
-    def _attention(self, kept: Efficiency, entries: list[Amount], held: list[Amount], tokens: int, rows: int) -> Amount:
-        flops: Amount = 0.0 * entries[0] if entries else 0.0  # type: ignore[assignment]
+    def _attention(
+        self,
+        kept: Efficiency,
+        entries: list[Amount],
+        held: list[Amount],
+        tokens: int,
+        rows: int,
+        ends: Ends = FLOATS,
+    ) -> Amount:
+        flops: Amount = 0.0 * entries[0] if entries else 0.0
         moved = flops + self.reads.decode_token_bytes * tokens
         for reader, read, once in zip(self.reads.readers, entries, held, strict=True):
             flops = flops + reader.decode_flops * read
             moved = moved + reader.decode_bytes * once
-        found = self._roof(flops, moved, kept) * kept.times(rows)
+        found = self._roof(flops, moved, kept, ends) * kept.times(rows)
         if not self.profile.processors or not entries:
             return found
-        return found / self.occupancy(rows, entries[0] / rows)
+        return found / self.occupancy(rows, entries[0] / rows, ends)
 
-    def occupancy(self, rows: int, context: Amount) -> Amount:
+    def occupancy(self, rows: int, context: Amount, ends: Ends = FLOATS) -> Amount:
         """Share of the device's processors that decode attention keeps busy: rows x KV heads x splits of the keys."""
         heads = max((layer.kv_heads for layer in self.spec.layers), default=0) or 1
         programs = rows * max(1, -(-heads // self.split.tp))
-        able = self.splits + 0.0 * context if self.splits else _at_least(context / SPLIT_TOKENS, 1.0)
-        return _at_most(programs * able / self.profile.processors, 1.0)
+        able = self.splits + 0.0 * context if self.splits else ends.larger(context / SPLIT_TOKENS, 1.0)
+        return ends.smaller(programs * able / self.profile.processors, 1.0)
 
-    def _roof(self, flops: Amount, moved: Amount, kept: Efficiency) -> Amount:
-        return _larger(flops / (self._rate * kept.compute), moved / (self._bandwidth * kept.memory))
+    def _roof(self, flops: Amount, moved: Amount, kept: Efficiency, ends: Ends = FLOATS) -> Amount:
+        return ends.larger(flops / (self._rate * kept.compute), moved / (self._bandwidth * kept.memory))
 
     def _layers_s(self, tokens: int) -> float:
         """Seconds of everything but attention, states, head and link, of all layers over so many tokens."""
@@ -304,7 +321,7 @@ class StepTimes:
         ]
         return sum(cost.flops for cost in found), float(sum(cost.kv_bytes for cost in found))
 
-    def _launched(self, seconds: Amount, is_captured: bool) -> Amount:
+    def _launched(self, seconds: Amount, is_captured: bool, ends: Ends = FLOATS) -> Amount:
         """What a step lasts with the beginnings and ends of its kernels, and with launching them: launches hide behind
         one another's execution only where that takes longer."""
         profile = self.profile
@@ -312,7 +329,7 @@ class StepTimes:
         whole = seconds + kernels * profile.kernel_s
         if is_captured:
             return whole + profile.graph_launch_s
-        return _larger(whole, kernels * profile.launch_s + 0.0 * seconds)
+        return ends.larger(whole, kernels * profile.launch_s + 0.0 * seconds)
 
     # -- links ---------------------------------------------------------------------------------------------------
 
@@ -352,21 +369,3 @@ def _reads(reader: Reader, start: int, count: int) -> tuple[int, int]:
     if reader.is_plain:
         return count * start + count * (count + 1) // 2, start + count
     return reader.pairs(start, count), reader.held(start, count)
-
-
-def _larger(first: Amount, second: Amount) -> Amount:
-    if isinstance(first, np.ndarray):
-        return np.maximum(first, second)
-    return first if first > second else second
-
-
-def _at_least(value: Amount, least: float) -> Amount:
-    if isinstance(value, np.ndarray):
-        return np.maximum(value, least)
-    return value if value > least else least
-
-
-def _at_most(value: Amount, most: float) -> Amount:
-    if isinstance(value, np.ndarray):
-        return np.minimum(value, most)
-    return value if value < most else most

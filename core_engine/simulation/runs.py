@@ -17,10 +17,12 @@ import numpy as np
 
 from core_engine.clock import NS
 from core_engine.request import Request, State
+from ledger.step_time import Ends
 
 if TYPE_CHECKING:
     from core_engine.simulation.replica import Replica
 
+ARRAYS = Ends(np.maximum, np.minimum)
 FEWEST = 2  # shorter runs cost as much to foresee as to take
 
 
@@ -134,7 +136,7 @@ def _step_seconds(replica: Replica, rows: list[Request], steps: int) -> np.ndarr
     times, count = replica.executor.times, len(rows)
     if times.is_plain and times.split.pp == times.split.cp == 1:
         context = sum([request.num_computed for request in rows]) + count
-        return times.decode_run_s(count, context + count * np.arange(steps, dtype=np.float64))
+        return times.decode_run_s(count, context + count * np.arange(steps, dtype=np.float64), ARRAYS)
     contexts = [request.num_computed for request in rows]
     return np.array(
         [times.step_s(times.shape((context + step, 1, 1, False) for context in contexts)) for step in range(steps)]

@@ -26,7 +26,7 @@ from ledger.model_spec import load_model_spec
 from ledger.operators import operators
 from ledger.presets import presets
 from ledger.roofline import step_time_s
-from ledger.step_time import Split, StepTimes
+from ledger.step_time import Ends, Split, StepTimes
 
 LINK = Link(2e-6, 100e9)
 
@@ -96,7 +96,7 @@ def test_a_run_of_decode_steps_costs_what_its_steps_cost_to_the_last_bit(split: 
     for step in range(40):
         single.append(times.step_s(times.shape((context + step, 1, 1, False) for context in contexts)))
     entries = sum(contexts) + 3 + 3 * np.arange(40, dtype=np.float64)
-    assert times.decode_run_s(3, entries).tolist() == single
+    assert times.decode_run_s(3, entries, Ends(np.maximum, np.minimum)).tolist() == single
 
 
 def test_slowdown_is_put_between_in_the_logarithm_and_constant_outside() -> None:
