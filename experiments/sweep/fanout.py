@@ -19,7 +19,7 @@ from ledger.errors import CannotRunError, InputError
 
 LOCAL = "local"
 POLL_S = 0.25
-START_S = 120.0  # a worker imports torch first
+START_S = 300.0  # a worker imports torch first
 
 Task = tuple[Point, int]
 Outcome = dict[str, Any] | InputError
@@ -125,21 +125,25 @@ def _workers(ray: Any, spec: SweepSpec, make_measure: MakeMeasure | None) -> lis
         found += [made.remote(spec.to_dict(), make_measure) for _ in range(spec.per_node)]
     started = {worker.ready.remote(): worker for worker in found}
     ready, _ = ray.wait(list(started), num_returns=len(started), timeout=START_S) if started else ([], [])
-    workers = [worker for reference, worker in started.items() if reference in ready and _lives(ray, reference)]
+    failures = {reference: _why_dead(ray, reference) for reference in ready}
+    workers = [worker for reference, worker in started.items() if failures.get(reference, "late") is None]
     for worker in found:
         if worker not in workers:
             ray.kill(worker)
     if not workers:
-        raise CannotRunError(f"--ray-address {spec.ray_address}: no node has free processors for an engine")
+        why = next(filter(None, failures.values()), f"no node had free processors within {START_S:.0f} s")
+        raise CannotRunError(f"--ray-address {spec.ray_address}: no worker started: {why}")
     return workers
 
 
-def _lives(ray: Any, reference: Any) -> bool:
+def _why_dead(ray: Any, reference: Any) -> str | None:
+    """The last line of what went wrong when a worker began; None for one that lives."""
     try:
         ray.get(reference)
-    except ray.exceptions.RayError:
-        return False
-    return True
+    except ray.exceptions.RayError as error:
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        return lines[-1] if lines else type(error).__name__
+    return None
 
 
 def _outcome(ray: Any, reference: Any, task: Task, spec: SweepSpec) -> Outcome:

@@ -27,3 +27,13 @@ def fake_measure(spec: SweepSpec) -> Measure:
         return {**record, "environment": {**record["environment"], **differs}}
 
     return measure
+
+
+def refuse_measured(spec: SweepSpec) -> Measure:
+    """For a sweep that goes on: only what was refused before may be asked again."""
+
+    def measure(point: Point, repeat: int) -> dict[str, Any]:
+        assert point.value == 13, "a finished point was measured again"
+        raise InputError("concurrency", 13, "another number")
+
+    return measure

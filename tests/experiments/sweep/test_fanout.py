@@ -13,7 +13,7 @@ from experiments.sweep import fanout
 from experiments.sweep.run import run_sweep
 from experiments.sweep.spec import SweepSpec
 from ledger.errors import CannotRunError
-from tests.experiments.sweep.nodes import fake_measure
+from tests.experiments.sweep.nodes import fake_measure, refuse_measured
 
 SPEC: dict[str, Any] = {
     "workload": "equal", "max_tokens_cap": 4, "num_requests": 6, "values": [1, 2, 13, 4],
@@ -36,7 +36,7 @@ def test_points_of_two_workers_are_those_of_one_process_in_the_same_store(tmp_pa
         spread = run_sweep({**SPEC, "ray_address": "local", "per_node": 2, "repeats": 2, "seed": 1}, store, run_id,
                            make_measure=fake_measure)  # fmt: skip
         again = run_sweep({**SPEC, "ray_address": "local", "per_node": 2, "repeats": 2, "seed": 1}, store, run_id,
-                          make_measure=_never)  # fmt: skip
+                          make_measure=refuse_measured)  # fmt: skip
     finally:
         ray.shutdown()
     alone = run_sweep({**SPEC, "repeats": 2, "seed": 1}, None, "", make_measure=fake_measure)
@@ -48,13 +48,6 @@ def test_points_of_two_workers_are_those_of_one_process_in_the_same_store(tmp_pa
     processes = {stored.record["environment"]["process"] for stored in store.records(run_id)}
     assert len(processes) == 2 and all(node["node"] for node in spread["nodes"])
     assert any("differ in cpu: they don't compare" in warning for warning in spread["warnings"])
-
-
-def _never(spec: SweepSpec) -> Any:
-    def measure(point: Any, repeat: int) -> Any:
-        raise AssertionError("a finished point was measured again")
-
-    return measure
 
 
 def test_without_ray_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
