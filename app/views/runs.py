@@ -15,7 +15,6 @@ from app.navigation import (
     kernels_page,
     load_page,
     quantization_page,
-    runs_page,
     speculation_page,
     trace_page,
     workbench_page,
@@ -129,7 +128,8 @@ def _links(run: Run, *, details: bool) -> None:
     if kind_of(run.kind).has_events and store().record_keys(run.id):
         st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
     if details:
-        st.page_link(runs_page(), label=t("runs.details"), icon=":material/info:", query_params=address)
+        st.button(t("runs.details"), f"details-{run.id}", icon=":material/info:", type="tertiary", on_click=set_address,
+                  kwargs={"run": run.id})  # fmt: skip
 
 
 def _actions(run: Run, where: str) -> None:

@@ -230,19 +230,19 @@ def latency_bars(rows: Sequence[tuple[str, Mapping[str, Any]]]) -> Markup:
     """A bar to p50, a line to p95 and a tick at p99 for each (name, summary in s); its own scale a row."""
     parts: list[str] = []
     for place, (name, one) in enumerate(rows):
-        top = 34 * place
+        top = 50 * place
         p50, p95, p99 = (one.get(key) for key in ("p50", "p95", "p99"))
         parts.append(tag("text", name, x="0", y=top + 12))
         shown = " · ".join(f"{key} {number(value)} s" for key, value in (("p50", p50), ("p95", p95), ("p99", p99)))
-        parts.append(tag("text", shown, x="100%", y=top + 12, text_anchor="end", class_="m"))
+        parts.append(tag("text", shown, x="0", y=top + 28, class_="m"))
         scale = max((value for value in (p50, p95, p99) if value is not None), default=0.0) or 1.0
         if p50 is not None:
-            parts.append(_rect(0, p50 / scale, top + 18, 8, "var(--cand)", tag("title", f"{name} p50 {p50:.9g} s")))
+            parts.append(_rect(0, p50 / scale, top + 34, 8, "var(--cand)", tag("title", f"{name} p50 {p50:.9g} s")))
         if p50 is not None and p95 is not None:
-            parts.append(_line(p50 / scale, p95 / scale, top + 22, top + 22, "var(--cand_strong)", 1.8))
+            parts.append(_line(p50 / scale, p95 / scale, top + 38, top + 38, "var(--cand_strong)", 1.8))
         if p99 is not None:
-            parts.append(_line(p99 / scale, p99 / scale, top + 18, top + 26, "var(--cand_strong)", 1.6))
-    return tag("svg", *parts, height=str(34 * len(rows)), role="img", aria_label=", ".join(name for name, _ in rows))
+            parts.append(_line(p99 / scale, p99 / scale, top + 34, top + 42, "var(--cand_strong)", 1.6))
+    return tag("svg", *parts, height=str(50 * len(rows)), role="img", aria_label=", ".join(name for name, _ in rows))
 
 
 def plain_bars(rows: Sequence[tuple[str, float, str]]) -> Markup:

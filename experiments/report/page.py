@@ -16,7 +16,7 @@ from experiments.report.words import MISSING, Words
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 BADGES = {"measured": "● ", "computed": "= ", "simulated": "◌ ", "estimated": "≈ ", "assumed": "≈ "}
 # A table keeps a readable width on a phone from this many columns on, and scrolls inside its box.
-WIDE = 5
+WIDE = 7
 
 
 def html_page(title: str, sections: Sequence[Markup | None], data: Any, words: Words) -> str:

@@ -148,7 +148,7 @@ def settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
         tag("h3", words("asked")),
         pairs({name: value for name, value in run.spec.items() if value not in (None, [], {})}, words),
         *((tag("h3", words("load")), pairs(workload, words)) if isinstance(workload, Mapping) else ()),
-        *((tag("h3", words("held")), pairs(shown, words)) if shown else ()),
+        *((tag("h3", words("held_throughout")), pairs(shown, words)) if shown else ()),
         *((tag("h3", words("held_because")), pairs(held, words)) if held else ()),
     )
 
@@ -179,7 +179,8 @@ def code(run: Run, words: Words) -> Markup | None:
 def meanings(names: Iterable[str], words: Words) -> Markup:
     """The definitions of the metrics that the report shows."""
     found = definitions(names, words.lang)
-    return card(heading(words("definitions"), None, words), table(None, [[name, text] for name, text in found]))
+    rows = [[named("m", name, words), text] for name, text in found]
+    return card(heading(words("definitions"), None, words), table(None, rows))
 
 
 def other_terms(metrics: Mapping[str, Any], words: Words) -> Markup | None:

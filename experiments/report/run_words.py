@@ -71,7 +71,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "b_unexplained_s": ("unexplained", "未解释"),
     "load": ("Workload and load", "负载"),
     "asked": ("What was asked", "所求"),
-    "held": ("Settings, the same throughout", "设置（全程相同）"),
+    "held_throughout": ("Settings, the same throughout", "设置（全程相同）"),
     "code": ("Code", "代码"),
     "code_version": ("version", "版本"),
     "code_hash": ("hash of the sources", "源码哈希"),
