@@ -1,7 +1,8 @@
 """From measured steps to a device profile: least squares in relative error, with coefficients that are never negative.
 
 A step's time is linear in what is unknown: for every class the slowdown against the roof (for weight matrices one for
-each of a few numbers of tokens, put between as Efficiency does), a constant and a share a row. Each observation is
+each of a few numbers of tokens, put between as Efficiency does), a constant and a share a row. Elementwise work is
+counted at its roof: it grows with the tokens as the matrices do, and the two can't be told apart. Each observation is
 divided by what was measured, so that a short step counts as much as a long one; observations far off the first fit
 count less (Huber weights), since a step that the system held up says nothing about the engine. Knows no engine.
 """
@@ -24,6 +25,8 @@ SMOOTH = 0.05  # weight of a bend between neighbouring nodes against a relative 
 ROUNDS = 6
 HUBER = 1.5  # in standard deviations, as the median of the absolute residuals gives it
 FOLDS = 5
+SOLVED = tuple(kind for kind in CLASSES if kind not in ("linear", "elementwise"))
+UNSEEN = 1e-9
 FEWEST = 12
 
 
@@ -62,18 +65,19 @@ def fit(times: StepTimes, observations: Sequence[Observation]) -> Fit:
         raise InputError("observations", len(observations), f"at least {FEWEST} steps")
     bare = _bare(times, [item.shape.tokens for item in observations])
     matrix = np.array([_row(bare, item.shape) for item in observations])
+    known = np.array([bare.roofs_s(item.shape)["elementwise"] for item in observations])
     seconds = np.array([item.seconds for item in observations])
     weights = np.array([item.weight for item in observations])
     count = len(bare.profile.efficiency("linear").slowdown)
-    found = _solve(matrix, seconds, weights, count)
+    found = _solve(matrix, known, seconds, weights, count)
     groups = sorted({item.group for item in observations})
     left_out = np.zeros(len(observations))
     for fold in range(FOLDS):
         out = np.array([groups.index(item.group) % FOLDS == fold for item in observations])
         if out.any() and not out.all():
-            other = _solve(matrix[~out], seconds[~out], weights[~out], count)
-            left_out[out] = matrix[out] @ other / seconds[out] - 1
-    residuals = matrix @ found / seconds - 1
+            other = _solve(matrix[~out], known[~out], seconds[~out], weights[~out], count)
+            left_out[out] = (matrix[out] @ other + known[out]) / seconds[out] - 1
+    residuals = (matrix @ found + known) / seconds - 1
     return Fit(_profile(bare, found), tuple(residuals.tolist()), tuple(left_out.tolist()))
 
 
@@ -102,22 +106,22 @@ def _row(bare: StepTimes, shape: StepShape) -> list[float]:
     for rows, seconds in ((shape.tokens, roofs["layers"]), (shape.sampled, roofs["head"])):
         for place, share in linear.parts(rows) if rows else ():
             nodes[place] += share * seconds
-    others = [roofs[kind] for kind in CLASSES if kind != "linear"]
-    return [*nodes, *others, 1.0, float(shape.rows)]
+    return [*nodes, *(roofs[kind] for kind in SOLVED), 1.0, float(shape.rows)]
 
 
-def _solve(matrix: np.ndarray, seconds: np.ndarray, weights: np.ndarray, nodes: int) -> np.ndarray:
-    relative = matrix / seconds[:, None]
-    scale = np.maximum(relative.max(axis=0), 1e-12)
+def _solve(matrix: np.ndarray, known: np.ndarray, seconds: np.ndarray, weights: np.ndarray, nodes: int) -> np.ndarray:
+    relative, wanted = matrix / seconds[:, None], 1 - known / seconds
+    scale = relative.max(axis=0)
+    scale[scale < UNSEEN] = 1.0  # a node that no observation is near: only its neighbours speak for it
     bends = _bends(nodes, matrix.shape[1], scale)
     huber = np.ones(len(seconds))
     found = np.zeros(matrix.shape[1])
     for _ in range(ROUNDS):
         root = np.sqrt(weights * huber)
         left = np.vstack([relative / scale * root[:, None], bends])
-        right = np.concatenate([root, np.zeros(len(bends))])
+        right = np.concatenate([root * wanted, np.zeros(len(bends))])
         found = nnls(left, right)[0] / scale
-        errors = np.abs(relative @ found - 1)
+        errors = np.abs(relative @ found - wanted)
         spread = max(1e-4, 1.4826 * float(np.median(errors)))
         huber = np.minimum(1.0, HUBER * spread / np.maximum(errors, 1e-12))
     return found
@@ -134,12 +138,11 @@ def _bends(nodes: int, columns: int, scale: np.ndarray) -> np.ndarray:
 def _profile(bare: StepTimes, found: np.ndarray) -> DeviceProfile:
     nodes = bare.profile.efficiency("linear").slowdown
     linear = tuple((rows, float(value)) for (rows, _), value in zip(nodes, found, strict=False))
-    others = [kind for kind in CLASSES if kind != "linear"]
-    values = found[len(nodes) : len(nodes) + len(others)]
-    efficiencies = {kind: Efficiency(slowdown=((1, float(value)),)) for kind, value in zip(others, values, strict=True)}
+    values = found[len(nodes) : len(nodes) + len(SOLVED)]
+    efficiencies = {kind: Efficiency(slowdown=((1, float(value)),)) for kind, value in zip(SOLVED, values, strict=True)}
     return replace(
         bare.profile,
-        efficiencies={"linear": Efficiency(slowdown=linear), **efficiencies},
+        efficiencies={"linear": Efficiency(slowdown=linear), "elementwise": Efficiency(), **efficiencies},
         host_step_s=float(found[-2]),
         host_row_s=float(found[-1]),
     )

@@ -74,6 +74,8 @@ def test_no_coefficient_is_negative_and_the_cross_validated_error_is_not_the_sma
     found = fit(times_of(), observed(noise=0.05))
     slowdowns = [value for kept in found.profile.efficiencies.values() for _, value in kept.slowdown]
     assert min(slowdowns) >= 0 and found.profile.host_step_s >= 0 and found.profile.host_row_s >= 0
+    linear = [value for _, value in found.profile.efficiency("linear").slowdown]
+    assert min(linear) > 0.5  # nodes between the sizes that were measured are not forgotten
     shown = found.to_json()
     assert shown["observations"] == len(STEPS)
     assert shown["cross_validated_error_pct"]["mean"] >= shown["fitted_error_pct"]["mean"]
