@@ -21,14 +21,14 @@ class Clock(Protocol):
 
 
 class MonotonicClock:
-    """Real time; 0 is the moment of construction."""
+    """Real time; 0 is the moment of construction, or that of another process's clock where its origin is given."""
 
-    def __init__(self) -> None:
-        self._origin_ns = time.perf_counter_ns()
+    def __init__(self, origin_ns: int | None = None) -> None:
+        self.origin_ns = time.perf_counter_ns() if origin_ns is None else origin_ns
 
     def now_ns(self) -> int:
         """Nanoseconds since construction."""
-        return time.perf_counter_ns() - self._origin_ns
+        return time.perf_counter_ns() - self.origin_ns
 
     def sleep(self, seconds: float) -> None:
         """Wait."""

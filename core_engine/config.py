@@ -50,6 +50,7 @@ class EngineConfig:
     tensor_parallel: int = 1
     pipeline_parallel: int = 1
     micro_batches: int = 0
+    disaggregation: str = "off"
     speculation: str = "off"
     draft_model: str = "shipped"
     num_draft_tokens: int = 4

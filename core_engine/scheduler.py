@@ -25,6 +25,9 @@ from core_engine.speculation.proposer import NO_DRAFT
 # Told of each new token of a request, right after it was appended: whether the answer ends with it.
 Ends = Callable[[Request, int], bool]
 
+# Writes the KV of a request's blocks from a place on: (first place, its blocks from there on). Raises when it can't.
+Fill = Callable[[int, tuple[int, ...]], None]
+
 
 def never(request: Request, token: int) -> bool:
     """No answer ends."""
@@ -104,6 +107,35 @@ class Scheduler:
             self.waiting.remove(request)
         self._finish(request, "abort", now_ns)
         self._end_batch(now_ns)
+
+    def resume(self, request: Request, num_computed: int, fill: Fill, now_ns: int) -> bool:
+        """Run a request whose first tokens were computed elsewhere; False, and nothing changed, while there is no room
+        or somebody waits who was here before.
+
+        Blocks that the prefix cache knows are shared, the others taken and given to `fill`; when that raises, the
+        request holds nothing. Its KV is published behind it, so nobody reads what is not there.
+        """
+        room = self.admission.open_slots(AdmissionView(1, len(self.running), 0, self.more_arrivals))
+        if self.waiting or room < 1:
+            return False
+        request.num_computed = 0
+        if not self.layout.admit(request, sum(map(self.layout.owed, self.running)), alone=not self.running):
+            return False
+        found = request.num_computed // self.pool.block_size
+        self.layout.grow(request, num_computed)  # there is room: admit saw to the whole of what it has
+        try:
+            fill(found, request.blocks[found : self.pool.blocks_for(num_computed)])
+        except BaseException:
+            self._unadmit(request)
+            raise
+        request.num_computed = num_computed
+        request.state = State.RUNNING
+        request.slot = self._take_slot()
+        self.running.append(request)
+        self.layout.publish(request)
+        request.log.admit_ns = now_ns
+        self.check()
+        return True
 
     def has_unfinished(self) -> bool:
         """Whether any request still has tokens to compute."""

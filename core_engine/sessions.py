@@ -126,6 +126,19 @@ class Sessions:
             self.live[request.id] = Session(request, self._text(params))
         return group, requests
 
+    def take_in(self, request: Request) -> None:
+        """A request that is known elsewhere, with what it has: text that was sent there is not sent again."""
+        request.namespace = self._namespace
+        text = self._text(request.params)
+        for token in request.output_token_ids:
+            text.push(token)
+        text.take(final=False)
+        self.live[request.id] = Session(request, text)
+
+    def leave(self, request_id: str) -> None:
+        """Forget an ended request that was taken in."""
+        self.ended.pop(request_id, None)
+
     def _name(self, request_id: str | None) -> tuple[str, int]:
         """(id, number) of the next prompt; without an id of its own it takes the next that nobody uses."""
         number = self._num_groups

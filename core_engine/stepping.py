@@ -28,7 +28,7 @@ from core_engine.parallel.told import describe_ranks
 from core_engine.plan import StepPlan, StepResult
 from core_engine.prefix import namespace
 from core_engine.request import Request, SamplingParams
-from core_engine.scheduler import Scheduler
+from core_engine.scheduler import Fill, Scheduler
 from core_engine.sessions import Session, Sessions
 from core_engine.speculation.make import make_proposer
 from core_engine.speculation.proposer import Proposer
@@ -138,6 +138,28 @@ class SteppingEngine:
             self.scheduler.add(request)
         self.trace.host_ns.append((start_ns, self.clock.now_ns()))
         return group
+
+    def take_in(self, request: Request) -> None:
+        """Queue a request that is known elsewhere; its answer goes on behind the tokens it has."""
+        self.sessions.take_in(request)
+        self.scheduler.add(request)
+
+    def resume(self, request: Request, num_computed: int, fill: Fill) -> bool:
+        """Run a request that is known elsewhere from KV that is brought along (Scheduler.resume), or leave it be."""
+        if not self.scheduler.resume(request, num_computed, fill, self.clock.now_ns()):
+            return False
+        self.sessions.take_in(request)
+        return True
+
+    def hand_over(self, request: Request) -> None:
+        """Let go of a running request that goes on elsewhere."""
+        self.scheduler.finish(request, "handed over", self.clock.now_ns())
+        self._ended(request)
+
+    @property
+    def num_waiting(self) -> int:
+        """Requests in the queue."""
+        return len(self.scheduler.waiting)
 
     def abort(self, request_id: str) -> None:
         """Drop a request, all samples of it, at any time; one that has ended is left alone."""

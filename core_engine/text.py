@@ -270,6 +270,10 @@ class TextStream:
         self._sent.append(delta)
         return delta
 
+    def receive(self, text: str) -> None:
+        """Text that another stream of the same answer has sent."""
+        self._sent.append(text)
+
     @property
     def _active(self) -> bool:
         return self._num_tokens > self._min_tokens

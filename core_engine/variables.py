@@ -28,6 +28,16 @@ NOT_ON_RANKS: dict[str, Value | tuple[Value, ...]] = {
     "head_weights": "int8",
     "speculation": ("draft", "medusa", "eagle", "self"),
 }
+# What two processes that hand KV over lack: GPUs, batches with rules of their own, KV that is not all in its blocks.
+NOT_ON_SIDES: dict[str, Value | tuple[Value, ...]] = {
+    "device": "cuda",
+    "batching": ("static", "dynamic"),
+    "kv_dtype": ("int8", "int4", "int2"),
+    "speculation": ("ngram", "draft", "medusa", "eagle", "self"),
+    "tensor_parallel": tuple(range(2, MOST_RANKS + 1)),
+    "pipeline_parallel": tuple(range(2, MOST_RANKS + 1)),
+    "pin_threads": "auto",
+}
 RANKS = tuple(str(count) for count in range(2, MOST_RANKS + 1))
 WITHOUT_ZERO = tuple(name for name in KV_DTYPES if name not in ("int4", "int2"))
 
@@ -446,6 +456,23 @@ def _entries() -> tuple[Variable, ...]:
             acts_with={"pipeline_parallel": tuple(map(int, RANKS))},
             help="Pipeline parallelism only: pieces of a step that follow one another through the stages; 0 is as many "
             "as stages.",
+        ),
+        Variable(
+            "disaggregation",
+            "choice",
+            "off",
+            group="parallel",
+            choices=("off", "on"),
+            moves=("itl_s", "ttft_s", "output_tokens_per_s"),
+            derives=("num_kv_blocks", "weights_bytes", "kv_pool_bytes", "activation_peak_bytes", "transfer_area_bytes"),
+            excludes={"on": NOT_ON_SIDES},
+            peers={
+                "vLLM": "--kv-transfer-config",
+                "SGLang": "--disaggregation-mode",
+                "TensorRT-LLM": "trtllm-serve disaggregated",
+            },
+            help="Prompts are computed in one process and answers in another, which is handed the KV; the threads are "
+            "split between them.",
         ),
         Variable(
             "speculation",

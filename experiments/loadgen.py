@@ -243,7 +243,8 @@ def no_garbage_collection() -> Iterator[None]:
 
 def shift_times(record: dict[str, Any], by_ns: int) -> None:
     """Move every time of a run record by `by_ns`, in place; missing times stay missing."""
-    for item in (*record["steps"], *record["requests"]):
+    losses = record.get("disaggregation", {}).get("losses", ())
+    for item in (*record["steps"], *record["requests"], *record.get("transfers", ()), *losses):
         for key, value in item.items():
             if key.endswith("_ns") and value is not None:
                 item[key] = value + by_ns

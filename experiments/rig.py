@@ -27,7 +27,7 @@ STABLE_WITHIN = 0.10
 # Variables whose values are those of a loaded model, not of an engine.
 OF_A_MODEL = (
     "model", "device", "dtype", "kernels", "weights", "weight_group", "weight_symmetric", "head_weights",
-    "tensor_parallel", "pipeline_parallel",
+    "tensor_parallel", "pipeline_parallel", "disaggregation",
 )  # fmt: skip
 
 
@@ -86,13 +86,18 @@ class Rig:
         """
         import torch
 
+        from core_engine.disaggregation.engine import DisaggregatedEngine
         from core_engine.engine import Engine
         from core_engine.environment import resolve_threads
 
         loaded = self.loaded(config)
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
-        engine = Engine(config, loaded, proposer=proposer, clock=clock)
+        engine: Engine | DisaggregatedEngine
+        if config.disaggregation == "on":
+            engine = DisaggregatedEngine(config, loaded, clock=clock)
+        else:
+            engine = Engine(config, loaded, proposer=proposer, clock=clock)
         engine.beside_bytes = self._weights_bytes() - loaded.bytes_here
         return engine
 
@@ -115,8 +120,9 @@ def rig_or_own(rig: Rig | None) -> Iterator[Rig]:
 
 
 def _loaded_key(config: EngineConfig) -> tuple[str, ...]:
-    """What a loaded model depends on. Ranks are started with their share of the threads."""
-    names = (*OF_A_MODEL, "threads") if config.ranks > 1 else OF_A_MODEL
+    """What a loaded model depends on. Ranks and sides are started with their share of the threads."""
+    split = config.ranks > 1 or config.disaggregation == "on"
+    names = (*OF_A_MODEL, "threads") if split else OF_A_MODEL
     return tuple(str(config.settings()[name]) for name in names)
 
 

@@ -25,7 +25,8 @@ _KEYS = """
 account activations arm bits block block_cached block_filling block_free block_full block_reserved blocks_per_cell
 boundary by_arrival cached_cell free_cell held_cell running_cell kind_cached kind_external kind_free kind_held
 kind_internal kind_reserved_ahead kind_reserved_unused kind_used part_decode_s part_overhead_s part_prefill_s
-part_queue_s part_stalled_s part_unexplained_s whole attained batch bound capacity cell_fits cell_never cell_with
+part_queue_s part_stalled_s part_transfer_s part_unexplained_s
+whole attained batch bound capacity cell_fits cell_never cell_with
 concurrency crossover_at how intensity kind_attention kind_linear kind_other kv_cache left lever month_cost none_fit
 operator over precision ridge seq_len state_account time_share usable verdict change computed decode duration finished
 first_n format from_s held interval_95 kv_free kv_reserved kv_used label last_token measured memory noise_floor now

@@ -28,6 +28,7 @@ MOST_BARS = 48
 PARTS = {
     "queue_s": ("other", "part_queue_s"),
     "prefill_s": ("cand_strong", "part_prefill_s"),
+    "transfer_s": ("cached", "part_transfer_s"),
     "decode_s": ("cand", "part_decode_s"),
     "stalled_s": ("queue_base", "part_stalled_s"),
     "overhead_s": ("activations", "part_overhead_s"),
@@ -42,9 +43,10 @@ def waterfall_chart(
 ) -> alt.LayerChart:
     """A stacked bar a request, in order of arrival; more than 48: the first 48, which is said.
 
-    A row: request, row, e2e_s and each of PARTS in s. end_s ends the axis, so that two charts can share it. Words:
-    part_queue_s, part_prefill_s, part_decode_s, part_stalled_s, part_overhead_s, part_unexplained_s, request, phase,
-    duration, whole, by_arrival with {n}, first_n with {n} and {total}.
+    A row: request, row, e2e_s and each of PARTS in s; transfer_s only where prefill and decode are apart. end_s ends
+    the axis, so that two charts can share it. Words: part_queue_s, part_prefill_s, part_transfer_s, part_decode_s,
+    part_stalled_s, part_overhead_s, part_unexplained_s, request, phase, duration, whole, by_arrival with {n},
+    first_n with {n} and {total}.
     """
     t = TOKENS[mode]
     shown = list(rows)[:MOST_BARS]
@@ -59,7 +61,7 @@ def waterfall_chart(
     names = [
         {"text": row["request"], "y": HEAD + step * (row["row"] + 0.5)} for row in shown if _named(row["row"], step)
     ]
-    used = [part for part in PARTS if part == "unexplained_s" or any(row[part] > 0 for row in rows)]
+    used = [part for part in PARTS if part == "unexplained_s" or any(row.get(part, 0) > 0 for row in rows)]
     swatches = [Swatch(words[word], t[token], t[token]) for token, word in (PARTS[part] for part in used)]
     layers = [
         legend(swatches, height),
@@ -80,13 +82,13 @@ def _bars(row: Mapping[str, Any], step: float, t: Mapping[str, str], words: Mapp
     placed, start = [], 0.0
     top = HEAD + step * row["row"] + 0.1 * step
     for part, (token, word) in PARTS.items():
-        length = max(0.0, row[part])
+        length = max(0.0, row.get(part, 0.0))
         placed.append(
             {
                 "request": row["request"],
                 "phase": words[word],
                 "part": part,
-                "took": exact(round(row[part], 6), "s"),
+                "took": exact(round(length, 6), "s"),
                 "whole": number(row["e2e_s"], 4, "s"),
                 "start": start,
                 "end": start + length,

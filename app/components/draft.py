@@ -50,6 +50,7 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "tensor_parallel": (1, 2),
     "pipeline_parallel": (1, 2),
     "micro_batches": (1, 2),
+    "disaggregation": ("off", "on"),
     "speculation": ("off", "ngram"),
     "draft_model": ("shipped", "shipped"),
     "num_draft_tokens": (2, 4),

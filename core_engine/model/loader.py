@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from core_engine.config import EngineConfig
+from core_engine.disaggregation.sides import TwoSides, start_sides
 from core_engine.environment import resolve_device, resolve_dtype, resolve_threads
 from core_engine.kernels.choice import COMPILED, TORCH, TRITON, KernelChoice, choose_kernels
 from core_engine.memory_readings import process_rss_bytes, return_freed_memory
@@ -45,7 +46,7 @@ class LoadedModel:
     """
 
     name: str
-    decoder: Decoder | CompiledDecoder | ShardedModel
+    decoder: Decoder | CompiledDecoder | ShardedModel | TwoSides
     tokenizer: Tokenizer
     spec: ModelSpec
     kernels: KernelChoice
@@ -66,7 +67,7 @@ class LoadedModel:
 
     def close(self) -> None:
         """End the processes that hold it, where there are any; then it can't be used any more."""
-        if isinstance(self.decoder, ShardedModel):
+        if isinstance(self.decoder, ShardedModel | TwoSides):
             self.decoder.close()
 
 
@@ -188,6 +189,8 @@ def load_model(config: EngineConfig, report: Callable[[str], None] = lambda _: N
         return _load_ranks(config, opened, device, dtype, report)
     kernels = choose_kernels(config, device, dtype, spec.head_dim, report)
     name = _name(config.model, opened)
+    if config.disaggregation == "on":
+        return _load_sides(config, opened, device, dtype, kernels, report)
     tokenizer = opened.tokenizer()
     runtime_bytes = process_rss_bytes()  # before the weights, so that it holds everything else and none of them
     named, cost = opened.weights(Wanted(opened.scheme, device, dtype), tokenizer, None, report)
@@ -216,3 +219,19 @@ def _load_ranks(
     runtime_bytes = process_rss_bytes()
     sharded = start_shards(config, opened.spec, model, device, dtype, report)
     return LoadedModel(model.name, sharded, tokenizer, model, kernels, opened.scheme, runtime_bytes=runtime_bytes)
+
+
+def _load_sides(
+    config: EngineConfig,
+    opened: OpenedModel,
+    device: torch.device,
+    dtype: torch.dtype,
+    kernels: KernelChoice,
+    report: Callable[[str], None],
+) -> LoadedModel:
+    """The same with the weights in a prefill and a decode process, which read them: none are read here."""
+    model = ModelSpec.from_config(opened.config, _name(config.model, opened))
+    tokenizer = opened.tokenizer()
+    runtime_bytes = process_rss_bytes()
+    sides = start_sides(config, opened.spec, device, dtype, report)
+    return LoadedModel(model.name, sides, tokenizer, model, kernels, opened.scheme, runtime_bytes=runtime_bytes)

@@ -35,6 +35,9 @@ def _wait_for_end(lifeline: int) -> None:
 
 
 def take_cores(cpus: tuple[int, ...]) -> None:
-    """Keep this process, with all threads that it will start, on these CPUs; nothing when there are none given."""
+    """Keep this process, with all threads that it will start, on these CPUs; nothing when there are none given.
+
+    To be called again behind `import torch`, whose libraries give the importing thread all CPUs back.
+    """
     if cpus and hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cpus)

@@ -8,31 +8,25 @@ from __future__ import annotations
 
 import os
 import pickle
-import signal
-import socket
 import subprocess
 import sys
-import threading
 import time
 import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
-from pathlib import Path
 from typing import Any
 
+from core_engine.parallel.child import end_children, how_it_ended, start_child
 from core_engine.parallel.messages import Failed, Stepped
 from core_engine.parallel.progress import Progress, make_progress
 from core_engine.parallel.rank import BROKEN
 from ledger.errors import CannotRunError, InputError
 
-ROOT = Path(__file__).resolve().parents[2]
-LOOPBACK = {"linux": "lo", "darwin": "lo0"}
 POLL_S = 0.2
 STANDING_STILL_S = 120.0  # without a layer computed by any rank
 STARTING_S = 900.0  # the same until their first answer: on a busy machine imports alone take minutes
 SETTLE_S = 1.0  # for the true cause of a failure to show, when another rank's complaint came first
-PATIENCE_S = 2.0  # for ranks to end by themselves
 
 
 class RankLost(CannotRunError):
@@ -64,7 +58,7 @@ class RankProcesses:
         self._controls: list[Connection] = []
         self._processes: list[subprocess.Popen[bytes]] = []
         # Registered first: what is started below must not stay when one of them can't be.
-        self._finish = weakref.finalize(self, _end, self._processes, self._controls, self._held)
+        self._finish = weakref.finalize(self, end_children, self._processes, self._controls, self._held)
         try:
             for rank in range(ranks):
                 self._start(rank, cpus[rank], threads, lifeline, progress)
@@ -77,40 +71,16 @@ class RankProcesses:
             os.close(progress)
 
     def _start(self, rank: int, cpus: tuple[int, ...], threads: int, lifeline: int, progress: int) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
-            control = theirs.fileno()
-            command = {
-                "rank": rank,
-                "ranks": self.ranks,
-                "control": control,
-                "lifeline": lifeline,
-                "progress": progress,
-                "driver": os.getpid(),
-                # The signal would come when the thread that started them ends.
-                "by-signal": int(threading.current_thread() is threading.main_thread()),
-                "cpus": ",".join(map(str, cpus)),
-            }
-            options = [part for key, value in command.items() for part in (f"--{key}", str(value))]
-            paths = [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
-            environment = {
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(paths),
-                "OMP_NUM_THREADS": str(threads),
-                "OMP_WAIT_POLICY": "passive",  # a rank that waits for another must leave it the core
-            }
-            if sys.platform in LOOPBACK:
-                environment["GLOO_SOCKET_IFNAME"] = LOOPBACK[sys.platform]
-            self._controls.append(Connection(ours.detach()))
-            self._processes.append(
-                subprocess.Popen(
-                    [sys.executable, "-P", "-m", self._module, *options],
-                    pass_fds=(control, lifeline, progress),
-                    env=environment,
-                    stdin=subprocess.DEVNULL,
-                    stdout=2,  # a command's stdout is its result
-                )
-            )
+        options = {
+            "rank": rank,
+            "ranks": self.ranks,
+            "lifeline": lifeline,
+            "progress": progress,
+            "cpus": ",".join(map(str, cpus)),
+        }
+        process, control = start_child(self._module, options, threads, (lifeline, progress))
+        self._controls.append(control)
+        self._processes.append(process)
 
     @property
     def pids(self) -> list[int]:
@@ -141,7 +111,7 @@ class RankProcesses:
             raise
         failed = [answer for answer in answers.values() if isinstance(answer, Failed)]
         if failed:
-            raise _error_of(failed[0])
+            raise error_of(failed[0], "a rank")
         return [answers[rank] for rank in range(self.ranks)]
 
     def _await(self, answers: dict[int, Any], patience_s: float) -> None:
@@ -184,7 +154,7 @@ class RankProcesses:
             time.sleep(0.02)
         for rank in range(self.ranks):
             if self._ended_unasked(rank):
-                return f"rank {rank} of {self.ranks} {_ending(self._processes[rank].returncode)}"
+                return f"rank {rank} of {self.ranks} {how_it_ended(self._processes[rank].returncode)}"
         for control, rank in ((control, rank) for rank, control in enumerate(self._controls) if rank not in answers):
             with suppress(EOFError, OSError):
                 while control.poll():
@@ -210,36 +180,12 @@ class RankProcesses:
         self._finish()
 
 
-def _ending(code: int) -> str:
-    """How a process ended, in words."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    with suppress(ValueError):
-        return f"was ended by {signal.Signals(-code).name}"
-    return f"was ended by signal {-code}"
-
-
-def _error_of(failed: Failed) -> Exception:
+def error_of(failed: Failed, who: str) -> Exception:
+    """The error that a process reported, for this process to raise. who: the process, in words."""
     if failed.arguments:
         return InputError(*failed.arguments)
     if failed.kind == CannotRunError.__name__:
         return CannotRunError(failed.text)
     if failed.kind == MemoryError.__name__ or "memory" in failed.text.lower():
         return MemoryError(failed.text)
-    return RuntimeError(f"a rank failed: {failed.kind}: {failed.text}")
-
-
-def _end(processes: list[subprocess.Popen[bytes]], controls: list[Connection], lifeline: int) -> None:
-    for control in controls:
-        with suppress(OSError):
-            control.close()
-    with suppress(OSError):
-        os.close(lifeline)
-    until_s = time.monotonic() + PATIENCE_S
-    for process in processes:
-        try:
-            process.wait(max(0.0, until_s - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            process.kill()
-    for process in processes:
-        process.wait()
+    return RuntimeError(f"{who} failed: {failed.kind}: {failed.text}")

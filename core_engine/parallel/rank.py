@@ -23,8 +23,8 @@ BROKEN = 71  # exit code after a step that failed: other ranks may wait for this
 class Rank:
     """The state of a rank: its part of the weights, and the cache of the engine that runs now."""
 
-    def __init__(self, rank: int, ranks: int, alive: Callable[[], None]) -> None:
-        self._rank, self._ranks, self._alive = rank, ranks, alive
+    def __init__(self, rank: int, ranks: int, cpus: tuple[int, ...], alive: Callable[[], None]) -> None:
+        self._rank, self._ranks, self._cpus, self._alive = rank, ranks, cpus, alive
         self._stage: Any = None
 
     def load(self, message: Any) -> Any:
@@ -42,6 +42,7 @@ class Rank:
         from ledger.model_spec import ModelSpec
         from ledger.parallel import rank_parts
 
+        take_cores(self._cpus)
         config = EngineConfig.from_settings(message.settings)
         torch.set_num_threads(message.threads)
         self._device = torch.device(f"cuda:{self._rank}" if config.device == "cuda" else "cpu")
@@ -154,11 +155,12 @@ def main() -> None:
     options = parser.parse_args()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the driver decides what an interrupt ends
     end_with(options.driver, options.lifeline, by_signal=bool(options.by_signal))
-    take_cores(tuple(int(cpu) for cpu in options.cpus.split(",") if cpu))
+    cpus = tuple(int(cpu) for cpu in options.cpus.split(",") if cpu)
+    take_cores(cpus)
     from core_engine.parallel.progress import Progress
 
     progress = Progress(options.progress, options.ranks)
-    rank = Rank(options.rank, options.ranks, lambda: progress.step(options.rank))
+    rank = Rank(options.rank, options.ranks, cpus, lambda: progress.step(options.rank))
     control = Connection(options.control)
     try:
         code = serve(rank, control)

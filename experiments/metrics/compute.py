@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.metrics.disaggregation import disaggregation
 from experiments.metrics.energy import energy
 from experiments.metrics.events import Record, duration_s, failures, num_output_tokens, successes, summary
 from experiments.metrics.host import host_work
@@ -82,6 +83,7 @@ def compute_metrics(
         "counters": counters(record),
         "energy": energy(record),
         **({"parallel": record["parallel"]} if "parallel" in record else {}),
+        **({"disaggregation": disaggregation(record)} if "disaggregation" in record else {}),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),

@@ -5,6 +5,7 @@ Its life from arrival to last token is cut into pieces, each with one owner:
 - prefill, decode: the executor's part of its own steps, and that of whoever proposed tokens for them;
 - overhead: host time by its own timers: plan and commit of its own steps and, between steps, the engine's host_ns
   (taking in requests) and the load generator's sender_ns (sending, reporting, looking for a cancel);
+- transfer, where prefill and decode are apart: from the commit of its last prefill step until decode has its KV;
 - stalled: admitted, but steps ran without it, or the load generator slept;
 - unexplained: what is left: between steps, on no timer.
 Commit of the last step lies after the last token, so it is outside.
@@ -21,6 +22,7 @@ from experiments.metrics.intervals import Intervals
 from experiments.statistics import percentile
 
 PARTS = ("queue_s", "prefill_s", "decode_s", "overhead_s", "stalled_s", "unexplained_s")
+TRANSFER = "transfer_s"  # of a run whose record has transfers
 Step = Mapping[str, Any]
 
 
@@ -35,9 +37,13 @@ class Waterfalls:
         self._all_steps = steps
         self._host = Intervals([*(record.get("host_ns") or ()), *busy]).without(steps)
         self._asleep = Intervals(sender.get("sleep") or ()).without(steps).without(self._host)
+        self._transfers: dict[str, list[tuple[int, int]]] = {}
+        for moved in record.get("transfers") or ():
+            self._transfers.setdefault(moved["id"], []).append((moved["ready_ns"], moved["import_end_ns"]))
+        self.parts = (*PARTS, TRANSFER) if "transfers" in record else PARTS
 
     def of(self, request: Request) -> dict[str, float] | None:
-        """The PARTS of one request and their sum `e2e_s` (last token - arrival), in s. None without a token or a step.
+        """The `parts` of a request and their sum `e2e_s` (last token - arrival), in s. None without a token or a step.
 
         Unexplained is what the other parts leave: the sum is exact by construction, and unexplained is never hidden.
         """
@@ -46,7 +52,7 @@ class Waterfalls:
         if not emitted or not own:
             return None
         start, end = request["arrival_ns"], emitted[-1][0]
-        parts = dict.fromkeys(PARTS, 0.0)
+        parts = dict.fromkeys(self.parts, 0.0)
         own_ns = 0.0
         for step, kind in own:
             executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"])
@@ -57,8 +63,11 @@ class Waterfalls:
             own_ns += whole
         queued = Intervals(_queued_ns(request, own, start))
         parts["queue_s"] = queued.within(start, end)
+        moved = Intervals(self._transfers.get(request["id"], ())).without(queued)
+        if TRANSFER in parts:
+            parts[TRANSFER] = moved.within(start, end)
         steps_ns = 0
-        for low, high in Intervals([(start, end)]).without(queued).pairs():
+        for low, high in Intervals([(start, end)]).without(queued).without(moved).pairs():
             steps_ns += self._all_steps.within(low, high)
             parts["overhead_s"] += self._host.within(low, high)
             parts["stalled_s"] += self._asleep.within(low, high)
@@ -80,8 +89,9 @@ def waterfalls(record: Record) -> list[tuple[Request, dict[str, float]]]:
 
 def latency_breakdown(record: Record) -> dict[str, float | None]:
     """Mean of each part over the successful requests, in s; None when there is none to take it from."""
-    parts = [found for _, found in waterfalls(record)]
-    return {name: fmean(part[name] for part in parts) if parts else None for name in PARTS}
+    of = Waterfalls(record)
+    parts = [found for request in successes(record) if (found := of.of(request)) is not None]
+    return {name: fmean(part[name] for part in parts) if parts else None for name in of.parts}
 
 
 def unexplained_share(record: Record) -> dict[str, float | int | None]:

@@ -21,7 +21,7 @@ FIGURES = (
 )  # fmt: skip
 COSTS = ("cost_per_request", "cost_per_million_output_tokens", "requests_per_device_hour")
 ENERGY = ("joules", "tokens_per_joule", "mean_power_w")
-BREAKDOWN = ("queue_s", "prefill_s", "decode_s", "overhead_s", "stalled_s", "unexplained_s")
+BREAKDOWN = ("queue_s", "prefill_s", "transfer_s", "decode_s", "overhead_s", "stalled_s", "unexplained_s")
 
 
 def top(run: Run, title: str, words: Words) -> Markup:

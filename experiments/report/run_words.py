@@ -65,6 +65,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "breakdown_caption": ("Mean over the successful requests, s.", "成功请求的均值，秒。"),
     "b_queue_s": ("queue", "排队"),
     "b_prefill_s": ("prefill", "预填充"),
+    "b_transfer_s": ("KV hand-over", "KV 移交"),
     "b_decode_s": ("decode", "解码"),
     "b_overhead_s": ("overhead", "开销"),
     "b_stalled_s": ("stalled", "停滞"),
