@@ -172,6 +172,25 @@ def _says_sweep(spec: Spec) -> str:
     return _joined(f"{spec['over']}{values} on {spec['workload']}", _settings(spec))
 
 
+# -- plan ----------------------------------------------------------------------------------------------------------
+
+
+def _check_plan(spec: Spec) -> dict[str, Any]:
+    from experiments.planner.spec import PlanSpec
+
+    return PlanSpec.from_dict(spec).to_dict()
+
+
+def _run_plan(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.planner.run import run_plan
+
+    return run_plan(run.spec, on_live, should_cancel) | {"run_id": run.id}
+
+
+def _says_plan(spec: Spec) -> str:
+    return _joined(spec["model"], f"{spec['rate_rps']:g}/s on {','.join(spec['gpus'])}", spec.get("slo") or "")
+
+
 # -- claim ---------------------------------------------------------------------------------------------------------
 
 
@@ -232,5 +251,6 @@ KINDS: dict[str, Kind] = {
         resumable="a sweep",
         has_events=True,
     ),
+    "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

@@ -24,6 +24,7 @@ from experiments.cli import (
     kv,
     ledger,
     measure,
+    plan,
     profile,
     quantize,
     report,
@@ -81,6 +82,7 @@ app.command("train-draft")(train_draft.train_draft)
 app.command("report")(report.report)
 app.command("calibrate")(calibrate.calibrate)
 app.command("simulate")(simulate.simulate)
+app.command("plan")(plan.plan)
 app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")
