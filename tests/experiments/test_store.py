@@ -218,3 +218,9 @@ def test_a_store_of_the_first_schema_gets_what_is_new(tmp_path):
     again = Store(store.path)
     again.keep_scores({"a": 1})
     assert again.scores(["a"]) == {"a": 1} and again.get_run(run_id).id == run_id
+
+
+def test_every_kind_of_run_can_be_stored(store: Store) -> None:
+    from experiments.kinds import KINDS
+
+    assert {store.get_run(store.create_run(kind, {})).kind for kind in KINDS} == set(KINDS)
