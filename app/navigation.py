@@ -55,6 +55,11 @@ def load_page() -> StreamlitPage:
     return st.Page(_load, title=t("nav.load"), icon=":material/speed:", url_path="load")
 
 
+def plan_page() -> StreamlitPage:
+    """Which cards serve a traffic, simulated."""
+    return st.Page(_plan, title=t("nav.plan"), icon=":material/dns:", url_path="plan")
+
+
 def cost_page() -> StreamlitPage:
     """What a month costs."""
     return st.Page(_cost, title=t("nav.cost"), icon=":material/paid:", url_path="cost")
@@ -70,7 +75,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
     return {
         t("nav.experiment"): [workbench_page(), factorial_page(), trace_page()],
         t("nav.understand"): [ledger_page(), roofline_page(), kernels_page(), quantization_page(), speculation_page()],
-        t("nav.decide"): [load_page(), cost_page(), runs_page()],
+        t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
     }
 
 
@@ -112,6 +117,10 @@ def _kernels() -> None:
 
 def _load() -> None:
     _draw("load")
+
+
+def _plan() -> None:
+    _draw("plan")
 
 
 def _cost() -> None:

@@ -12,6 +12,7 @@ from app.charts.levers import levers_chart
 from app.charts.live import progress_chart, rate_chart, spark
 from app.charts.memory import block_map, ledger_chart
 from app.charts.operators import operators_chart
+from app.charts.planner import plan_chart
 from app.charts.quality import quality_chart
 from app.charts.roofline import crossover_chart, roofline_chart, time_share_chart, time_unit
 from app.charts.speculation import batch_chart, break_even_chart
@@ -34,6 +35,7 @@ other owner pairs phase predicted prefill progress queue rate rate_unit repeat r
 this_repeat time to_s tokens value weights your_guess
 launches
 alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
+plan_mark front_mark replica_mark per_user per_card deployment plan_cost
 load knee measured_points pressed_points pareto other_points
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
@@ -56,6 +58,7 @@ __all__ = [
     "levers_chart",
     "load_chart",
     "operators_chart",
+    "plan_chart",
     "progress_chart",
     "quality_chart",
     "rate_chart",

@@ -14,6 +14,7 @@ from app.navigation import (
     factorial_page,
     kernels_page,
     load_page,
+    plan_page,
     quantization_page,
     speculation_page,
     trace_page,
@@ -41,6 +42,7 @@ PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "speculation": speculation_page,
     "profile": kernels_page,
     "sweep": load_page,
+    "plan": plan_page,
 }
 
 

@@ -34,7 +34,7 @@ def plan(
     kv_dtype: Annotated[Listed, typer.Option("--kv-dtype", metavar="A,B", help="KV formats to try.")] = None,
     tp: Annotated[Listed, typer.Option("--tp", metavar="A,B", help="Tensor-parallel sizes; 1,2,4,8.")] = None,
     pp: Annotated[Listed, typer.Option("--pp", metavar="A,B", help="Pipeline stages; 1,2,4.")] = None,
-    seqs: Annotated[Listed, typer.Option("--max-num-seqs", metavar="A,B", help="16,64,256.")] = None,
+    seqs: Annotated[Listed, typer.Option("--max-num-seqs", metavar="A,B", help="16,64,256,512.")] = None,
     batched: Annotated[Listed, typer.Option("--max-num-batched-tokens", metavar="A,B", help="2048,8192.")] = None,
     apart: Annotated[bool, typer.Option("--pd/--no-pd", help="Also prefill and decode on replicas apart.")] = True,
     headroom: Annotated[str | None, typer.Option("--headroom", metavar="SHARE", help="Of a limit kept free.")] = None,

@@ -143,6 +143,8 @@ class _Lines:
 
 def _describe(live: dict[str, Any], names: list[str]) -> str:
     text = PHASES.get(live["phase"], live["phase"])
+    if live["phase"] == "searching":
+        return f"{text}: {live['note']}"
     if live["phase"] == "running":
         of = f", repeat {live['repeat']} of {live['repeats']}" if len(names) > 1 else ""
         return f"{text} {_name(live['arm'], names)}{of}"

@@ -42,6 +42,11 @@ def binding(tried: Tried, times: StepTimes, traffic: PlanTraffic) -> dict[str, A
         "constraint": constraint,
         "resource": resource,
         "parts": parts,
+        "rate_rps": at.rate,
+        "running": at.running,
+        "kv_peak_share": at.kv_peak,
+        "preemptions": at.preemptions,
+        "missed": [row for row in at.metrics["objectives"] if row["name"] in at.missed],
         "text": _text(constraint, tried.candidate, at, resource, parts[resource]),
         "provenance": "simulated",
     }

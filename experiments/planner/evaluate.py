@@ -223,11 +223,13 @@ class Evaluator:
         missed = list(dict.fromkeys([*missed, *cut]))
         served = [one for one in own if one.last_ns is not None]
         decoding = sum((one.last_ns or 0) - (one.first_ns or 0) for one in served) / NS
-        running = rate * decoding / max(1, len(served)) / candidate.decode_replicas
+        running = rate * decoding / max(1, len(served)) / candidate.decode_replicas  # Little's law
         blocks = self.made(candidate).memory.num_blocks
         peak = max(replica.peak_used_blocks for replica in replicas) / blocks
         preemptions = sum(one.preemptions for one in own)
-        return At(rate, metrics, tuple(missed), running, peak, preemptions, len(own))
+        return At(
+            rate, metrics, tuple(missed), min(running, float(candidate.max_num_seqs)), peak, preemptions, len(own)
+        )
 
 
 class _Over:

@@ -29,7 +29,7 @@ def run_plan(
     def progress(done: float, note: str) -> None:
         took_s = monotonic() - began_s
         left_s = None if done < 0.05 else took_s * (1 - done) / done
-        on_live({"phase": "running", "fraction": done, "eta_s": left_s, "note": note})
+        on_live({"phase": "searching", "fraction": done, "eta_s": left_s, "note": note})
 
     return plan(PlanSpec.from_dict(spec), progress, should_cancel)
 

@@ -21,7 +21,7 @@ MOST_TOKENS = 1_048_576
 MOST_GPUS = 6
 HEADROOM = 0.2
 TPS, PPS = (1, 2, 4, 8), (1, 2, 4)
-SEQS, BATCHED = (16, 64, 256), (2048, 8192)
+SEQS, BATCHED = (16, 64, 256, 512), (2048, 8192)
 RUN_LEVEL = ("error_rate",)  # of the objectives of a whole run, the ones that a simulation can tell
 
 

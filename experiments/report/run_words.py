@@ -10,6 +10,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "kind_speculation": ("Speculative decoding", "投机解码"),
     "kind_profile": ("Profile of a step", "单步剖析"),
     "kind_sweep": ("Load sweep", "负载扫描"),
+    "kind_plan": ("Plan of a cluster", "集群规划"),
     "kind_factorial": ("Factorial experiment", "析因实验"),
     "kind_other": ("Run: {kind}", "运行：{kind}"),
     "state_done": ("done", "完成"),
