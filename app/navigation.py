@@ -55,6 +55,11 @@ def load_page() -> StreamlitPage:
     return st.Page(_load, title=t("nav.load"), icon=":material/speed:", url_path="load")
 
 
+def parallel_page() -> StreamlitPage:
+    """One model over several processes, and prompts computed apart from answers."""
+    return st.Page(_parallel, title=t("nav.parallel"), icon=":material/account_tree:", url_path="parallel")
+
+
 def plan_page() -> StreamlitPage:
     """Which cards serve a traffic, simulated."""
     return st.Page(_plan, title=t("nav.plan"), icon=":material/dns:", url_path="plan")
@@ -74,7 +79,14 @@ def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
         t("nav.experiment"): [workbench_page(), factorial_page(), trace_page()],
-        t("nav.understand"): [ledger_page(), roofline_page(), kernels_page(), quantization_page(), speculation_page()],
+        t("nav.understand"): [
+            ledger_page(),
+            roofline_page(),
+            kernels_page(),
+            quantization_page(),
+            speculation_page(),
+            parallel_page(),
+        ],
         t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
     }
 
@@ -117,6 +129,10 @@ def _kernels() -> None:
 
 def _load() -> None:
     _draw("load")
+
+
+def _parallel() -> None:
+    _draw("parallel")
 
 
 def _plan() -> None:

@@ -251,6 +251,6 @@ KINDS: dict[str, Kind] = {
         resumable="a sweep",
         has_events=True,
     ),
-    "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan, resumable="a search for plans"),
+    "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

@@ -48,7 +48,7 @@ class JobPage:
     """name: prefix of its words and keys; kind: of its runs. what: a run's own words in the box to choose one from.
 
     live: draws a run at work; results: a finished one. ask: asks for the guesses, which lock_in keeps, where a run's
-    spec has anything to guess (asks); a page that asks nothing has neither.
+    spec has anything to guess (asks); a page that asks nothing has neither. own: which runs of the kind are the page's.
     """
 
     name: str
@@ -60,6 +60,7 @@ class JobPage:
     ask: Callable[[Run, Guessed], None] | None = None
     lock_in: Callable[[str, dict[str, Prediction], Store], None] | None = None
     asks: Callable[[Run], bool] = lambda run: True
+    own: Callable[[Run], bool] = lambda run: True
 
 
 def job_page(page: JobPage) -> None:
@@ -67,7 +68,7 @@ def job_page(page: JobPage) -> None:
     name = page.name
     st.title(t(f"{name}.question"), anchor=False)
     st.caption(t(f"{name}.caption"))
-    run = shown_run(name, page.kind, t(f"{name}.stored"), page.what)
+    run = shown_run(name, page.kind, t(f"{name}.stored"), page.what, page.own)
     active = run is not None and run.state in jobs.ACTIVE
     ask, lock_in = page.ask, page.lock_in
     asking = run is not None and ask is not None and must_predict(run) and page.asks(run)

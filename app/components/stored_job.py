@@ -10,24 +10,27 @@ import streamlit as st
 from app.components.section import escape
 from app.state import set_address, store, t, translated
 from experiments import jobs
+from experiments.kinds import resumable
 from experiments.store import Run
 from ledger.errors import CannotRunError, InputError
 
 LISTED = 50
 
 
-def shown_run(page: str, kind: str, caption: str, what: Callable[[Run], str]) -> Run | None:
+def shown_run(
+    page: str, kind: str, caption: str, what: Callable[[Run], str], own: Callable[[Run], bool] = lambda run: True
+) -> Run | None:
     """The run of the address, else the one that runs, else the newest of its kind that has a result; with the box to
     choose another.
 
-    what: a run's own words in that box, after its state and time.
+    what: a run's own words in that box, after its state and time; own: which runs of the kind the page is about.
     """
     asked = st.query_params.get("run")
-    runs = store().list_runs(kind=kind, limit=LISTED)
+    runs = [run for run in store().list_runs(kind=kind, limit=LISTED) if own(run)]
     if asked and asked not in [run.id for run in runs]:
         try:
             found = store().get_run(asked)
-            runs = [found, *runs] if found.kind == kind else runs
+            runs = [found, *runs] if found.kind == kind and own(found) else runs
         except InputError:
             st.warning(t("page.unknown_run", id=escape(asked)))
     if not runs:
@@ -85,8 +88,11 @@ def cancel(page: str, run: Run | None) -> None:
 
 
 def resume(page: str, run: Run) -> None:
-    """Start a stopped run again."""
-    tell(page, lambda: jobs.resume(run.id, store()))
+    """Start a stopped run again: the same one where its kind can go on, else a new one of the same spec."""
+    if run.kind in resumable():
+        tell(page, lambda: jobs.resume(run.id, store()))
+    else:
+        tell(page, lambda: set_address(run=jobs.restart(run.id, store())))
 
 
 def resume_button(page: str, run: Run, label: str) -> None:
