@@ -132,4 +132,7 @@ class Arms:
             failed = sum(each["failed"] for each in metrics)
             if failed:
                 found.append(f"{failed} requests of {name} failed and are counted in no curve")
+        emptied = {(record.get("target") or {}).get("caches") for record in self.first_records.values()}
+        if len(emptied) > 1:
+            found.append(f"caches were not emptied alike in all arms: {'; '.join(sorted(map(str, emptied)))}")
         return [warning for warning in found if warning]

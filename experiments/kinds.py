@@ -196,11 +196,17 @@ def _says_plan(spec: Spec) -> str:
 
 def _check_claim(spec: Spec) -> dict[str, Any]:
     from experiments.claims import get_claim
+    from experiments.claims.runner import OPTIONS
 
-    options = dict(spec.get("options") or {})
-    BenchSpec.from_dict({name: value for name, value in options.items() if name != "repeats"})
-    if "repeats" in options:
-        options["repeats"] = parse_repeats(options["repeats"]) or "auto"
+    given = {name: value for name, value in (spec.get("options") or {}).items() if value not in (None, "", {})}
+    for name in given:
+        if name not in OPTIONS:
+            raise InputError("option", name, ", ".join(OPTIONS))
+    # As numbers, so that the same claim asked by a page and by the command line is one spec.
+    checked = BenchSpec.from_dict({name: value for name, value in given.items() if name != "repeats"}).to_dict()
+    options = {name: checked[name] for name in given if name != "repeats"}
+    if "repeats" in given:
+        options["repeats"] = parse_repeats(given["repeats"]) or "auto"
     return {"claim": get_claim(str(spec.get("claim"))).id, "options": options}
 
 

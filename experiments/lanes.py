@@ -48,6 +48,8 @@ def _devices(spec: Mapping[str, Any]) -> list[str]:
         found += list(spec.get("values") or ())
     if (vary := spec.get("vary")) and vary[0] == "device":
         found += list(vary[1])
+    for name, values in spec.get("factors") or ():
+        found += list(values) if name == "device" else []
     return [str(name) for name in found]
 
 

@@ -18,6 +18,7 @@ from experiments import loadgen
 from experiments.estimate import Pace, pace_of
 from experiments.spec import BenchSpec
 from experiments.workloads import Workload, build
+from ledger.errors import InputError
 
 # A short piece of the workload is run until two successive runs last the same within 10 %; at least 2, at most 4 runs.
 WARM_UP_REQUESTS = 4
@@ -145,29 +146,38 @@ def draw_workload(spec: BenchSpec, tokenizer: Any) -> Workload:
 def warm_up(
     rig: Rig, config: EngineConfig, workload: Workload, should_cancel: Callable[[], bool] | None = None
 ) -> WarmUp:
-    """Run a short piece of the workload until its duration is stable. Nothing of it is counted."""
-    piece = replace(
-        workload,
-        requests=tuple(
-            replace(request, output_tokens=min(request.output_tokens, WARM_UP_TOKENS), arrival_ns=0)
-            for request in workload.requests[:WARM_UP_REQUESTS]
-        ),
-    )
+    """Run a short piece of the workload until its duration is stable. Nothing of it is counted.
+
+    InputError when the engine refuses every request of the workload.
+    """
     least, most = WARM_UP_RUNS
-    engine = rig.engine(replace(config, rate_limit_rps=0.0))  # a limit would refuse the piece, which comes at once
+    # The piece comes at once: a limit of rate or a short queue would refuse it.
+    engine = rig.engine(replace(config, rate_limit_rps=0.0, max_queue=max(config.max_queue, WARM_UP_REQUESTS)))
     durations: list[float] = []
     while len(durations) < most:
         start_ns = engine.clock.now_ns()
-        _run_piece(engine, piece, should_cancel)
+        _run_piece(engine, workload, should_cancel)
         durations.append(engine.clock.now_ns() - start_ns)
         if len(durations) >= least and abs(durations[-1] - durations[-2]) <= STABLE_WITHIN * durations[-2]:
             return WarmUp(len(durations), True, pace_of(engine.trace.steps))
     return WarmUp(len(durations), False, pace_of(engine.trace.steps))
 
 
-def _run_piece(engine: Any, piece: Workload, should_cancel: Callable[[], bool] | None) -> None:
-    for request in piece.requests:
-        engine.add(list(request.prompt_token_ids), loadgen.sampling_params(request, ignore_eos=True))
+def _run_piece(engine: Any, workload: Workload, should_cancel: Callable[[], bool] | None) -> None:
+    """The first requests that the engine takes: one that can never fit is a failed request of the run, no end of it."""
+    taken, refused = 0, None
+    for request in workload.requests:
+        short = replace(request, output_tokens=min(request.output_tokens, WARM_UP_TOKENS), arrival_ns=0)
+        try:
+            engine.add(list(short.prompt_token_ids), loadgen.sampling_params(short, ignore_eos=True))
+        except InputError as error:
+            refused = refused or error
+            continue
+        taken += 1
+        if taken == WARM_UP_REQUESTS:
+            break
+    if not taken and refused is not None:
+        raise refused
     engine.expect_more_arrivals(False)
     while engine.has_unfinished():
         if should_cancel is not None and should_cancel():

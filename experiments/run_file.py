@@ -13,8 +13,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import lzma
 import re
+import struct
 import zipfile
+import zlib
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
@@ -26,6 +29,7 @@ from experiments.store.columns import NotAsWritten, from_parquet, to_parquet
 from experiments.store.store import STATES, Run, Store, pack
 from experiments.version import version
 from experiments.withheld import without_secrets
+from experiments.workloads.builtin import WORKLOADS
 from ledger.errors import CannotRunError, InputError
 
 FORMAT, VERSION = "trilemma-run", 1
@@ -37,6 +41,11 @@ NAMES = re.compile(
 ENDED = ("done", "failed", "cancelled")
 # What an import takes at most: bytes in all, bytes of one JSON file, files, and unpacked bytes of one Parquet file.
 MOST_BYTES, MOST_JSON_BYTES, MOST_FILES, MOST_EVENT_BYTES = 2**30, 2**28, 20_000, 2**31
+# What the standard library raises for a ZIP that is damaged, whichever way it was packed.
+BROKEN = (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError, zlib.error,
+          lzma.LZMAError, struct.error, ValueError)  # fmt: skip
+# Fields of a spec that name files, which only the machine has that the run was made on.
+OF_FILES = ("workload", "items", "items_hash", "slices", "texts")
 GIVEN = ("id", "kind", "state", "created_at", "updated_at", "spec", "result", "error", "code", "version", "environment")
 RUN_ID = re.compile(r"[0-9a-f]{8}")
 
@@ -112,9 +121,9 @@ def import_run(source: Path | IO[bytes], store: Store) -> Run:
     try:
         with zipfile.ZipFile(source) as archive:
             return _Import(archive).into(store)
-    except (zipfile.BadZipFile, zipfile.LargeZipFile, EOFError, NotImplementedError, RuntimeError) as error:
-        if isinstance(error, CannotRunError):
-            raise
+    except (InputError, CannotRunError):
+        raise
+    except BROKEN as error:
         raise _refused(str(error).splitlines()[0] if str(error) else "it is damaged") from None
     except FileNotFoundError:
         raise InputError("file", str(source), "a file that is there") from None
@@ -124,6 +133,22 @@ def import_run(source: Path | IO[bytes], store: Store) -> Run:
 
 def _refused(why: str) -> InputError:
     return InputError("file", why, f"a whole {SUFFIX} file that `trilemma runs export` has written")
+
+
+def _check(kind: str, spec: Mapping[str, Any]) -> None:
+    """Check a spec. The files that it names need not be here: it is shown all the same, and told when it is run."""
+    try:
+        kind_of(kind).check(spec)
+    except (InputError, CannotRunError):
+        elsewhere = {name: value for name, value in spec.items() if name not in OF_FILES}
+        if len(elsewhere) == len(spec) or not _names_a_file(spec):
+            raise
+        kind_of(kind).check(elsewhere)
+
+
+def _names_a_file(spec: Mapping[str, Any]) -> bool:
+    named = [spec.get("workload"), *(spec.get("items") or ()), *(spec.get("texts") or ())]
+    return any(isinstance(name, str) and name not in WORKLOADS and Path(name).suffix != "" for name in named)
 
 
 class _Import:
@@ -242,8 +267,8 @@ class _Import:
         if not isinstance(told["spec"], dict):
             raise _refused(f"the spec of {RUN} is no object")
         try:
-            kind_of(told["kind"]).check(told["spec"])
-        except InputError:
+            _check(told["kind"], told["spec"])
+        except (InputError, CannotRunError):
             raise
         except Exception as error:  # a spec of another shape than any check expects
             raise _refused(f"the spec of {RUN} is not one of a {told['kind']} ({type(error).__name__})") from None

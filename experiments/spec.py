@@ -28,6 +28,9 @@ MOST_PROMPT_TOKENS = 1_048_576
 MEASURES = ("load", "capacity")
 ONE_AT_A_TIME = "one variable at a time: NAME=A,B"
 HOW_TWO = "for two, and how they act on each other: trilemma factorial --vary A=A0,A1 --vary B=B0,B1"
+# Objectives that do not rise with the rate, so that no highest rate can be searched by them.
+UNSEARCHABLE = ("cost_per_request", "quality_drop")
+WHY_UNSEARCHABLE = "the cost of a request falls as the rate rises, and no run knows its quality"
 ENDPOINT = "endpoint"  # what is varied when two servers are compared
 
 
@@ -193,9 +196,18 @@ def _measure(measure: Any, common: Mapping[str, Any]) -> str:
         raise InputError("--measure", measure, ", ".join(MEASURES))
     if measure == "capacity" and not common["slo"]:
         raise InputError("--slo", "", "objectives beside --measure capacity, as ttft_p95=0.5,itl_p99=0.05")
+    if measure == "capacity" and (other := unsearchable(common["slo"])):
+        raise InputError("--slo", other, f"latencies and error_rate beside --measure capacity: {WHY_UNSEARCHABLE}")
     if measure == "capacity" and common["concurrency"] is not None:
         raise InputError("--concurrency", common["concurrency"], "none: --measure capacity searches for a rate")
     return str(measure)
+
+
+def unsearchable(slo: str | None) -> str | None:
+    """The first objective by which no highest rate can be searched; None when all rise with the rate."""
+    from experiments.metrics import parse_slo
+
+    return next((one.name for one in parse_slo(slo) if one.name in UNSEARCHABLE), None)
 
 
 def refuse_without_effect(name: str, configs: Iterable[EngineConfig]) -> None:

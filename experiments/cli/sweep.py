@@ -63,6 +63,12 @@ def sweep(
     demand: Demand = None,
     price: options.Price = "1.0",
     sets: options.Set = None,
+    endpoint: options.Endpoint = None,
+    endpoint_model: options.EndpointModel = None,
+    endpoint_api: options.EndpointApi = "auto",
+    key_env: options.KeyEnv = None,
+    timeout: options.Timeout = "60",
+    retries: options.Retries = "0",
     ray_address: Ray = None,
     per_node: Annotated[
         str | None, typer.Option("--per-node", metavar="N", help="Engines at a time on a node.")
@@ -81,8 +87,11 @@ def sweep(
 
     store = Store()
     if resume is not None:
-        given = (over, requests, repeats, points, concurrency, rate, slo, sets, ray_address)
-        if any(one is not None for one in given):
+        given = (
+            over, requests, repeats, points, concurrency, rate, duration, arrivals, max_prompt, max_output, slo,
+            headroom, scale_out_at, demand, sets, endpoint, endpoint_model, key_env, ray_address, per_node,
+        )  # fmt: skip
+        if dry_run or any(one is not None for one in given):
             raise InputError("--resume", resume, "no other option but --json: the sweep keeps what it was asked")
         jobs.resume(resume, store, kind="sweep")
         run_id = resume
@@ -98,7 +107,10 @@ def sweep(
             (concurrency, time_scale, length_scale, max_prompt, max_output),
         )  # fmt: skip
         chosen = {key: value for key, value in given_fields.items() if value is not None}
-        spec = SweepSpec.from_dict({**fields, **chosen, "find": find})
+        server = options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
+        if "endpoints" in server:
+            raise InputError("--endpoint", ",".join(server["endpoints"]), "one server; compare takes two")
+        spec = SweepSpec.from_dict({**fields, **server, **chosen, "find": find})
         if dry_run:
             return _dry_run(spec, store, as_json)
         run_id = jobs.start("sweep", spec.to_dict(), store)

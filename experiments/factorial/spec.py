@@ -40,6 +40,9 @@ class FactorialSpec(BenchSpec):
         refuse_unknown(cls, spec)
         of_a_run = {item.name for item in fields(BenchSpec)}
         common = asdict(BenchSpec.from_dict({name: value for name, value in spec.items() if name in of_a_run}))
+        if common["endpoint"] is not None:
+            accepted = "none: a server has settings of its own, so nothing of a 2 x 2 would reach it"
+            raise InputError("endpoint", common["endpoint"], accepted)
         factors = _factors(spec.get("factors", cls.factors))
         for name, _ in factors:
             if name in common["settings"]:

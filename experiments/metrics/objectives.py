@@ -93,8 +93,14 @@ def slo_attainment(record: Record, objectives: Sequence[Objective]) -> float | N
 
 
 def check(metrics: Mapping[str, Any], objectives: Sequence[Objective]) -> list[dict[str, Any]]:
-    """[{"name","limit","value","met"}] of the run as a whole; value and met are None where the run cannot tell."""
+    """[{"name","limit","value","met"}] of the run as a whole; value and met are None where the run cannot tell.
+
+    Percentiles are those of answered requests. A target that answers few is fast to those, so unless error_rate has a
+    limit of its own, a pX objective is also missed once more than (100 - X) % of the requests failed, and any latency
+    once all did; the row then has a "reason".
+    """
     rows = []
+    lost = {} if any(one.name == "error_rate" for one in objectives) else metrics
     for objective in objectives:
         if objective.latency is None:
             value = metrics.get(objective.name)
@@ -102,4 +108,17 @@ def check(metrics: Mapping[str, Any], objectives: Sequence[Objective]) -> list[d
             value = metrics[f"{objective.latency}_s"][objective.name.rsplit("_", 1)[1]]
         met = None if value is None else value <= objective.limit
         rows.append({"name": objective.name, "limit": objective.limit, "value": value, "met": met})
+        if reason := _too_many_failed(objective, lost):
+            rows[-1] |= {"met": False, "reason": reason}
     return rows
+
+
+def _too_many_failed(objective: Objective, metrics: Mapping[str, Any]) -> str | None:
+    """Why a latency objective is missed whatever the answered requests took; None when it isn't, or no one knows."""
+    failed, completed = metrics.get("failed") or 0, metrics.get("completed") or 0
+    if objective.latency is None or not failed:
+        return None
+    statistic = objective.name.rsplit("_", 1)[1]
+    every = failed + completed
+    too_many = not completed or (statistic != "mean" and 100 * failed > (100 - int(statistic[1:])) * every)
+    return f"{failed} of {every} requests failed" if too_many else None

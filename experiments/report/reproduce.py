@@ -76,7 +76,7 @@ def _sweep(spec: Spec) -> Parts:
     values = spec.get("values")
     over = f"{spec.get('over')}={_listed(values)}" if values else str(spec.get("over"))
     options = _options(spec, {
-        **LOAD, "repeats": "--repeats", "duration_s": "--duration",
+        **LOAD, **SERVER, "repeats": "--repeats", "duration_s": "--duration",
         "arrivals": "--arrivals", "auto_points": "--points", "headroom": "--headroom",
         "scale_out_at": "--scale-out-at", "demand_rps": "--demand", "ray_address": "--ray-address",
         "per_node": "--per-node",
@@ -116,6 +116,19 @@ def _profile(spec: Spec) -> Parts:
             *_sets(spec.get("settings"))]  # fmt: skip
 
 
+def _plan(spec: Spec) -> Parts:
+    lists = {"gpus": "--gpu", "weights": "--weights", "kv_dtypes": "--kv-dtype", "tps": "--tp", "pps": "--pp",
+             "seqs": "--max-num-seqs", "batched": "--max-num-batched-tokens"}  # fmt: skip
+    listed = [part for name, option in lists.items() if spec.get(name) for part in (option, _listed(spec[name]))]
+    prices = _sets(spec.get("prices"), "--price")
+    load = {name: LOAD[name] for name in ("workload", "rate_rps", "length_scale", "max_prompt_tokens",
+                                          "max_tokens_cap", "seed", "slo")}  # fmt: skip
+    own = {"input_tokens": "--input-tokens", "output_tokens": "--output-tokens", "max_devices": "--max-devices",
+           "headroom": "--headroom", "top": "--top"}  # fmt: skip
+    apart = [] if spec.get("disaggregation", True) else ["--no-pd"]
+    return ["plan", str(spec.get("model")), *listed, *_options(spec, {**load, **own}), *prices, *apart]
+
+
 def _claim(spec: Spec) -> Parts:
     options = spec.get("options") or {}
     asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
@@ -124,5 +137,5 @@ def _claim(spec: Spec) -> Parts:
 
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
     "bench": _bench, "compare": _compare, "sweep": _sweep, "factorial": _factorial, "eval": _eval,
-    "speculation": _speculation, "profile": _profile, "claim": _claim,
+    "speculation": _speculation, "profile": _profile, "claim": _claim, "plan": _plan,
 }  # fmt: skip

@@ -199,7 +199,7 @@ def memory_knee(points: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
             "confidence": None, "predicted": None}  # fmt: skip
     known = [point for point in points if point["kv"]["known"]]
     if not known:
-        return {**base, "reason": "the target does not tell its KV memory"}
+        return {**base, "reason": "unknown: the target shows no steps and no KV blocks, as a server to its clients"}
     base["predicted"] = known[-1]["kv"]["predicted"]
     first = next((place for place, point in enumerate(known) if point["kv"]["pressed"]), None)
     if first is None:

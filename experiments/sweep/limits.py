@@ -46,6 +46,7 @@ def limits(
     knees: Mapping[str, Mapping[str, Any]],
     *,
     has_objectives: bool,
+    unsearchable: str | None = None,
     headroom: float,
     scale_out_at: float,
     demand_rps: float | None,
@@ -56,9 +57,13 @@ def limits(
     basis: "objectives" (the highest load that meets them), or without objectives "knee": the last load before the first
     of the knees. highest_rps: the rate sent there, or the requests/s that so many clients got. instance_limit_rps =
     highest_rps x (1 - headroom); scale_out_rps = scale_out_at x that; instances = demand / scale_out_rps, rounded up,
-    so that none is above it. Figures that the sweep does not give are None, with the reason.
+    so that none is above it. unsearchable: the objective by which there is no highest load. Figures that the sweep does
+    not give are None, with the reason.
     """
-    if has_objectives:
+    if unsearchable is not None:
+        outcome, value = "unknown", None
+        reason = f"{unsearchable} does not rise with the load: the points say which loads meet it, none is the highest"
+    elif has_objectives:
         outcome, value, reason = _by_objectives(points, search)
     else:
         outcome, value, reason = _by_knees(points, knees)

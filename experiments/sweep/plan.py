@@ -20,6 +20,7 @@ from experiments.workloads import WorkloadSpec
 from experiments.workloads.source import find
 
 LOOKED_AT = 50  # newest runs of the store
+ALIKE = ("workload", "settings", "endpoint", "endpoint_model")  # of runs whose speeds tell those of a sweep
 DRAWN = 4000  # answers for their mean length
 Speeds = list[tuple[float, float]]
 """(requests running at once, output tokens/s), ascending."""
@@ -59,7 +60,7 @@ def plan(spec: SweepSpec, store: Store | None) -> dict[str, Any]:
 def foreseen(spec: SweepSpec) -> list[str]:
     """What speaks against a sweep before it runs, each with the setting that would show it."""
     found = []
-    slots = spec.config().max_num_seqs if not spec.of_variable else None
+    slots = None if spec.of_variable or spec.endpoint is not None else spec.config().max_num_seqs
     if spec.over == CONCURRENCY and slots is not None:
         beyond = [value for value in spec.values if int(value) > slots]
         if beyond:
@@ -85,7 +86,9 @@ def seconds_of(spec: SweepSpec, point: Point, speeds: Speeds) -> float | None:
     tokens = mean_output_tokens(spec)
     if not speeds or tokens is None:
         return None
-    at_once = load.concurrency or EngineConfig.from_settings(dict(point.settings)).max_num_seqs
+    # How many a server runs at once is not known: the fullest that was seen.
+    most = speeds[-1][0] if spec.endpoint else EngineConfig.from_settings(dict(point.settings)).max_num_seqs
+    at_once = load.concurrency or most
     return max(scheduled, point.num_requests * tokens / speed_at(speeds, at_once))
 
 
@@ -103,7 +106,7 @@ def known_speeds(spec: SweepSpec, store: Store | None) -> tuple[Speeds, str]:
     for run in runs:
         if run.kind not in ("bench", "sweep") or run.state != "done" or run.result is None:
             continue
-        if run.spec["workload"] != spec.workload or run.spec["settings"] != spec.settings:
+        if any(run.spec.get(name) != getattr(spec, name) for name in ALIKE):
             continue
         speeds = _speeds_of(run, run.result)
         if speeds:
@@ -115,7 +118,11 @@ def _speeds_of(run: Run, result: Mapping[str, Any]) -> Speeds:
     of_points: Sequence[Mapping[str, Any]] = [result] if run.kind == "bench" else [
         {**point["metrics"], "output_tokens_per_s": point["output_tokens_per_s"]} for point in result["points"]
     ]  # fmt: skip
-    pairs = ((one["concurrency"]["mean"], one["output_tokens_per_s"]) for one in of_points)
+    # Of a server only what was sent and not answered yet is known.
+    pairs = (
+        (one["concurrency"]["mean"] or (one.get("in_flight") or {}).get("mean"), one["output_tokens_per_s"])
+        for one in of_points
+    )
     return sorted((at_once, speed) for at_once, speed in pairs if at_once and speed)
 
 

@@ -12,7 +12,8 @@ from typing import Any
 from experiments.capacity import HighestRate, highest_rate
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
-from experiments.rig import Rig, busy_warning
+from experiments.rig import Rig, busy_warning, rig_or_own
+from experiments.spec import unsearchable
 from experiments.store import Store
 from experiments.sweep.figures import point_json, samples_of
 from experiments.sweep.knees import Measured, latency_knee, memory_knee, offered_knee
@@ -21,6 +22,7 @@ from experiments.sweep.measure import Measure, TargetMeasure
 from experiments.sweep.plan import foreseen
 from experiments.sweep.points import FLAT_OUT, SEARCHED, SYNCHRONOUS, Point, between, first_points, point_at
 from experiments.sweep.spec import AUTO, CONCURRENCY, SweepSpec
+from experiments.targets import warnings_of
 from ledger.errors import InputError
 
 # What a search between the points may add to them, for the time that is left.
@@ -53,7 +55,8 @@ def run_sweep(
     there, InputError and CannotRunError as the target does; a point whose values don't work is told with the reason.
     """
     checked = spec if isinstance(spec, SweepSpec) else SweepSpec.from_dict(spec)
-    return _Sweep(checked, store, run_id, on_live, should_cancel, rig or Rig(), make_measure).run()
+    with rig_or_own(rig) as used:
+        return _Sweep(checked, store, run_id, on_live, should_cancel, used, make_measure).run()
 
 
 class _Sweep:
@@ -86,7 +89,8 @@ class _Sweep:
 
     @property
     def _searches(self) -> bool:
-        return self.spec.find and self.spec.slo is not None and not self.spec.of_variable
+        spec = self.spec
+        return spec.find and spec.slo is not None and not spec.of_variable and unsearchable(spec.slo) is None
 
     def run(self) -> dict[str, Any]:
         self.live.phase("loading")
@@ -255,8 +259,7 @@ class _Sweep:
             "limits": self._limits(swept, found),
             "repeats": spec.repeats,
             "workload": {**first["workload"], "num_requests": None},
-            "settings": spec.config().settings() if not spec.of_variable else
-                        {k: v for k, v in spec.config_at(spec.values[0]).settings().items() if k != spec.over},
+            "settings": self._settings(),
             "slo": spec.slo,
             "price_per_device_hour": spec.price_per_device_hour,
             "price_provenance": "assumed",
@@ -267,6 +270,15 @@ class _Sweep:
             "run_id": self.run_id,
             "provenance": first["provenance"],
         }  # fmt: skip
+
+    def _settings(self) -> dict[str, Any]:
+        """The engine's, without the variable that is swept; a server's own are not known."""
+        spec = self.spec
+        if spec.endpoint is not None:
+            return {}
+        if not spec.of_variable:
+            return spec.config().settings()
+        return {k: v for k, v in spec.config_at(spec.values[0]).settings().items() if k != spec.over}
 
     def _knees(self, swept: Sequence[dict[str, Any]], finished: Sequence[Point]) -> dict[str, Any]:
         memory = memory_knee(swept)
@@ -290,8 +302,8 @@ class _Sweep:
         if spec.of_variable:
             return None
         return limits(
-            swept, self.search, found, has_objectives=spec.slo is not None, headroom=spec.headroom,
-            scale_out_at=spec.scale_out_at, demand_rps=spec.demand_rps,
+            swept, self.search, found, has_objectives=spec.slo is not None, unsearchable=unsearchable(spec.slo),
+            headroom=spec.headroom, scale_out_at=spec.scale_out_at, demand_rps=spec.demand_rps,
         )  # fmt: skip
 
     def _nodes(self) -> list[dict[str, Any]]:
@@ -303,14 +315,17 @@ class _Sweep:
         return list(nodes.values())
 
     def _warnings(self, points: Sequence[Mapping[str, Any]]) -> list[str]:
-        every = [busy_warning(record["environment"]) for record in self.records.values()]
-        found = [*foreseen(self.spec), *dict.fromkeys(filter(None, every[:1]))]
+        every = (busy_warning(record["environment"]) for record in self.records.values())
+        busy = next(filter(None, every), None)  # one of several starts or nodes is enough
+        found = [*foreseen(self.spec), *([] if busy is None else [busy])]
         nodes = self._nodes()
         differing = [name for name in NODE_FIELDS if len({repr(node[name]) for node in nodes}) > 1]
         if differing:
             found.append(f"points ran on machines that differ in {', '.join(differing)}: they don't compare")
         if any((record.get("warm_up") or {}).get("stable") is False for record in self.records.values()):
             found.append("the warm-up did not settle within 10 %")
+        told = (warnings_of(record, point.label(self.spec.over)) for (point, _), record in self.records.items())
+        found += dict.fromkeys(text for texts in told for text in texts)
         return found + [f"{point['label']}: {text}" for point in points for text in point["warnings"]]
 
 

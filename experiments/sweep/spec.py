@@ -35,8 +35,8 @@ class SweepSpec(BenchSpec):
     for the percentiles. duration_s: a rate lasts at least so long. find: whether the highest load that meets the
     objectives is searched between the points, to `precision`. headroom: share of that load kept free; scale_out_at:
     share of the instance limit at which another one is added. demand_rps: requests/s to be served, for the number of
-    instances. ray_address: where points fan out to ("local", or a cluster's address), with `per_node` engines at a time
-    on a node.
+    instances. With `endpoint` a server is swept, over loads alone. ray_address: where points fan out to ("local", or a
+    cluster's address), with `per_node` engines at a time on a node.
     """
 
     over: str = CONCURRENCY
@@ -79,6 +79,7 @@ class SweepSpec(BenchSpec):
             per_node=whole("--per-node", spec.get("per_node", 1), 1, 64),
         )
         made._check_load()
+        made._check_endpoint()
         made._check_variable()
         return made
 
@@ -105,6 +106,16 @@ class SweepSpec(BenchSpec):
             raise InputError("--rate", self.rate_rps, "no value unless a variable is swept: --over rate=... varies it")
         if self.concurrency is not None and self.rate_rps is not None:
             raise InputError("--concurrency", self.concurrency, "either --concurrency or --rate, as there is one load")
+
+    def _check_endpoint(self) -> None:
+        if self.endpoint is None:
+            return
+        if self.of_variable:
+            accepted = "concurrency, rate or auto beside --endpoint: a server has settings of its own"
+            raise InputError("--over", self.over, accepted)
+        if self.ray_address is not None:
+            accepted = "none beside --endpoint: points sent by several nodes at once would load one server together"
+            raise InputError("--ray-address", self.ray_address, accepted)
 
     def _check_variable(self) -> None:
         if not self.of_variable:

@@ -6,7 +6,6 @@ Owns the connections, timeouts, retries and the key, which is never in a message
 from __future__ import annotations
 
 import asyncio
-import json
 import ssl
 import time
 from collections.abc import Callable, Mapping
@@ -16,7 +15,7 @@ from typing import Any
 
 import aiohttp
 
-from experiments.targets.stream import Answer, BrokenStreamError, EventStream, error_line, one_line
+from experiments.targets.stream import Answer, BrokenStreamError, EventStream, error_line, load_json, one_line
 
 CONNECT_TIMEOUT_S = 10.0
 # Servers close a connection that nothing came through for 5 s (uvicorn). One that is closed just as a request is sent
@@ -85,8 +84,8 @@ class Client:
                 while len(raw) < MOST_PLAIN_BYTES and (more := await response.content.read(MOST_PLAIN_BYTES)):
                     raw += more
                 text = raw.decode(errors="replace")
-                with suppress(ValueError):
-                    return response.status, json.loads(text)
+                with suppress(ValueError, RecursionError):
+                    return response.status, load_json(text)
                 return response.status, text
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise FailedRequestError(self._line(error)) from None
@@ -142,7 +141,7 @@ class Client:
     async def _refused(self, response: aiohttp.ClientResponse) -> FailedRequestError:
         text = (await response.content.read(ERROR_BODY_BYTES)).decode(errors="replace")
         try:
-            said = error_line(json.loads(text))
+            said = error_line(load_json(text))
         except (ValueError, RecursionError):
             said = one_line(text)
         line = self._safe(f"HTTP {response.status}{': ' + said if said else ''}")

@@ -80,6 +80,7 @@ class Drive:
         self._expected = sum(request.output_tokens for request in workload.requests)
         self._tasks: set[asyncio.Task[None]] = set()
         self._ended = asyncio.Event()
+        self._fault: BaseException | None = None
         self._read_before = client.chunks_read
         self.driven = Driven(clock.now_ns())
 
@@ -99,12 +100,14 @@ class Drive:
         watch = asyncio.create_task(self._watch(on_progress, should_cancel))
         try:
             while self._schedule.unfinished():
+                if self._fault is not None:
+                    raise self._fault
                 if watch.done():
                     break
                 for due in self._schedule.take_due(self._now_ns()):
                     task = asyncio.create_task(self._one(due))
                     self._tasks.add(task)
-                    task.add_done_callback(self._tasks.discard)
+                    task.add_done_callback(self._is_over)
                 await self._until_something()
             if watch.done():
                 watch.result()  # raises what the watch raised
@@ -117,6 +120,13 @@ class Drive:
             on_progress(self._progress())
         self.driven.sent.sort(key=lambda sent: sent.number)
         return self.driven
+
+    def _is_over(self, task: asyncio.Task[None]) -> None:
+        """A fault of ours in one request ends the run: its schedule would wait for that request for ever."""
+        self._tasks.discard(task)
+        if not task.cancelled() and (fault := task.exception()) is not None:
+            self._fault = self._fault or fault
+            self._ended.set()
 
     def _now_ns(self) -> int:
         return self._clock.now_ns() - self.driven.start_ns

@@ -7,6 +7,7 @@ socket says when bytes came.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,6 +141,25 @@ class Answer:
         return value if _is_count(value) else None
 
 
+HALF = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def load_json(text: str) -> Any:
+    """JSON from a server. Half of a character that is escaped alone, which nothing could store, becomes U+FFFD."""
+    found = json.loads(text)
+    return _storable(found) if HALF.search(text) else found
+
+
+def _storable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    if isinstance(value, list):
+        return [_storable(item) for item in value]
+    if isinstance(value, dict):
+        return {_storable(name): _storable(item) for name, item in value.items()}
+    return value
+
+
 def error_line(body: Any) -> str:
     """What an error object of OpenAI's shape says, in one line."""
     error = body.get("error", body) if isinstance(body, dict) else body
@@ -156,7 +176,7 @@ def one_line(text: str, most: int = 160) -> str:
 
 def _json(data: str) -> dict[str, Any]:
     try:
-        event = json.loads(data)
+        event = load_json(data)
     except (ValueError, RecursionError):
         raise BrokenStreamError(f"an event that is not JSON: {one_line(data)}") from None
     if not isinstance(event, dict):

@@ -503,3 +503,18 @@ def test_the_processs_peak_stands_last_beside_the_prediction():
 def test_an_older_run_has_no_accounts():
     assert account_rows({"weights_bytes": 1}) == []
     assert memory_accounts.judge([])[0] == "undecided"
+
+
+def test_a_claim_asked_by_the_command_line_and_by_a_page_is_one_spec():
+    from experiments.kinds import kind_of
+    from experiments.store.identity import spec_hash
+
+    check = kind_of("claim").check
+    typed = {"num_requests": "8", "repeats": "5", "settings": {"max_num_seqs": "4"}}
+    chosen = {"repeats": 5, "num_requests": 8, "settings": {"max_num_seqs": 4}, "seed": None}
+    specs = [check({"claim": "C10", "options": options}) for options in (typed, chosen)]
+    assert specs[0] == specs[1] and specs[0]["options"]["num_requests"] == 8
+    assert len(set(map(spec_hash, specs))) == 1
+    assert check({"claim": "C10", "options": {"settings": {}}}) == check({"claim": "C10"})
+    with pytest.raises(InputError):
+        check({"claim": "C10", "options": {"workload": "chat"}})

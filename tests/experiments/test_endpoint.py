@@ -538,3 +538,36 @@ def test_a_later_turn_begins_with_the_answer_before_it() -> None:
     assert bytes(mock.bodies[1]["prompt"]) == b"abc" + b"aa" + b"bc"
     assert record["requests"][1]["arrival_ns"] == record["requests"][0]["finish_ns"]
     assert broken["requests"][1]["error"] == "the turn before it failed"
+
+
+def test_half_a_character_alone_spoils_no_run(tmp_path: Any) -> None:
+    """JSON may escape half of a pair alone; nothing can be written in UTF-8 with it."""
+
+    async def script(turn: Turn) -> None:
+        await turn.text(100, "\ud83d")
+        await turn.text(120, "\ude42 ok")
+        await turn.end(tokens=7)
+
+    with endpoint(script, tokenizer=Apart()) as (_, target):
+        found = measure(BenchSpec(), target, workload_of((4, 7, 0.0)))
+    assert found.metrics["completed"] == 1
+    json.dumps(found.record, ensure_ascii=False).encode()
+
+
+class Apart(ByteTokenizer):
+    """Another tokenizer than the target's."""
+
+    def encode(self, text: str) -> list[int]:
+        return super().encode(text)[::-1]
+
+
+def test_a_fault_while_a_request_is_worded_ends_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its schedule would wait for that request for ever."""
+    with endpoint() as (_, target):
+
+        def broken(*_: Any, **__: Any) -> Any:
+            raise KeyError("a fault")
+
+        monkeypatch.setattr(target, "_worded", broken)
+        with pytest.raises(KeyError):
+            target.run(workload_of((4, 2, 0.0)))

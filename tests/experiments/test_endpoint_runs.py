@@ -11,13 +11,18 @@ import pytest
 from experiments import loadgen
 from experiments.bench import run_bench
 from experiments.cli import options
+from experiments.cli.sweep import print_sweep
 from experiments.cli.tables import print_comparison, print_metrics
 from experiments.compare import run_comparison
 from experiments.endpoint_fields import parse_endpoints
 from experiments.report import comparison_html
 from experiments.report.comparison import reproduce_command
+from experiments.report.reproduce import command_of
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
+from experiments.sweep.plan import known_speeds, plan
+from experiments.sweep.run import run_sweep
+from experiments.sweep.spec import SweepSpec
 from experiments.targets import EndpointTarget, choice
 from ledger.errors import InputError
 from tests.experiments.mock_server import MockServer, Turn
@@ -167,3 +172,32 @@ def test_the_command_line_words_one_server_and_two() -> None:
     assert options.server_fields(["http://h"], plain)["endpoint"] == "http://h"
     assert options.server_fields(["a=http://h,b=http://i"], plain)["endpoints"] == {"a": "http://h", "b": "http://i"}
     assert options.server_fields(None, plain)["endpoint"] is None
+
+
+def test_a_sweep_of_a_server_has_its_curve_and_says_why_there_is_no_memory_knee(
+    servers: tuple[MockServer, MockServer], tmp_path: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = Store(tmp_path / "runs.sqlite3")
+    spec = SweepSpec.from_dict({**SMALL, "endpoint": servers[0].url, "values": [1, 2]})
+    run_id = store.create_run("sweep", spec.to_dict())
+    result = run_sweep(spec, store, run_id)
+    json.dumps(result, allow_nan=False)
+    assert [point["metrics"]["completed"] for point in result["points"]] == [3, 8]
+    assert result["settings"] == {} and result["unavailable"] == []
+    print_sweep(result)
+    assert "memory knee: unknown" in capsys.readouterr().out
+    assert f"--endpoint {servers[0].url}" in (command_of("sweep", spec.to_dict()) or "")
+    assert not any("slots" in text for text in plan(spec, None)["warnings"])
+
+
+def test_speeds_of_a_server_are_no_estimate_for_the_engine(
+    servers: tuple[MockServer, MockServer], tmp_path: Any
+) -> None:
+    store = Store(tmp_path / "runs.sqlite3")
+    spec = BenchSpec.from_dict({**SMALL, "endpoint": servers[0].url})
+    run_id = store.create_run("bench", spec.to_dict())
+    store.update_run(run_id, state="done", result=run_bench(spec, store, run_id))
+    of_server = SweepSpec.from_dict({**SMALL, "endpoint": servers[0].url})
+    assert known_speeds(of_server, store)[0]
+    assert plan(of_server, store)["estimate_s"] is not None
+    assert not known_speeds(SweepSpec.from_dict(SMALL), store)[0]

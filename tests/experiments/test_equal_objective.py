@@ -84,7 +84,13 @@ def test_tables_report_and_command_show_it(clock: VirtualClock, capsys: pytest.C
 
 @pytest.mark.parametrize(
     ("change", "field"),
-    [({"slo": None}, "--slo"), ({"measure": "speed"}, "--measure"), ({"concurrency": 4}, "--concurrency")],
+    [
+        ({"slo": None}, "--slo"),
+        ({"measure": "speed"}, "--measure"),
+        ({"concurrency": 4}, "--concurrency"),
+        ({"slo": "ttft_p95=1,cost_per_request=0.1"}, "--slo"),
+        ({"slo": "quality_drop=0.01"}, "--slo"),
+    ],
 )
 def test_what_has_no_capacity_is_refused(change: dict[str, Any], field: str) -> None:
     with pytest.raises(InputError) as caught:

@@ -163,6 +163,7 @@ def test_cancelling_keeps_finished_repeats(clock: VirtualClock) -> None:
         ({"factors": [["nope", [0, 1]], ["block_size", [16, 32]]]}, "variable"),
         ({"settings": {"seed": 3}}, "--set"),
         ({"repeats": 0}, "repeats"),
+        ({"endpoint": "http://127.0.0.1:1"}, "endpoint"),
         ({"colour": "red"}, "spec"),
     ],
 )

@@ -54,6 +54,7 @@ def waiting(store: Store, spec: Any, pid: int | None = None, on: tuple[str, ...]
         ({"settings": {"device": "cpu"}}, ("cpu",)),
         ({"settings": {"device": "cuda"}}, ("cuda:0",)),
         ({"variable": "device", "values": ["cpu", "cuda"], "settings": {}}, ("cpu", "cuda:0")),
+        ({"factors": [["device", ["cuda", "cpu"]], ["block_size", [16, 32]]]}, ("cpu", "cuda:0")),
         ({"vary": ["device", ["cuda", "cpu"]], "settings": {}}, ("cpu", "cuda:0")),
         ({"arms": [{"device": "cuda"}, {"device": "cpu"}]}, ("cpu", "cuda:0")),
         ({"claim": "C10", "options": {"settings": {"device": "cpu"}}}, ("cpu",)),

@@ -335,3 +335,21 @@ def test_host_work_is_the_step_without_the_model_and_only_of_steps_that_tell():
 def test_host_work_of_a_run_without_model_times_is_unknown_and_not_zero():
     found = host_work(record(request([(50, 1)]), steps=[step(0, 0, 2, 50, 60)]))
     assert found["host_s"] == found["share"] == {"mean": None, "p50": None, "p95": None, "p99": None, "n": 0}
+
+
+def test_a_percentile_of_the_few_that_were_answered_meets_no_objective():
+    """Two of three refused at once: the one that is answered is fast, and no load is met."""
+    refused = [request([], id=f"no{n}", reason="error", error="429") for n in range(2)]
+    answered = request([(100, 1), (120, 1)], id="yes")
+    (row,) = compute_metrics(record(answered, *refused), slo="ttft_p95=0.5")["objectives"]
+    assert (row["value"], row["met"], row["reason"]) == (pytest.approx(0.1), False, "2 of 3 requests failed")
+    assert compute_metrics(record(*refused), slo="e2e_mean=9")["objectives"][0]["met"] is False
+    many = [request([(100, 1), (120, 1)], id=f"yes{n}") for n in range(39)]
+    assert compute_metrics(record(*many, refused[0]), slo="ttft_p95=0.5")["objectives"][0]["met"]
+
+
+def test_an_error_rate_of_ones_own_judges_failures_alone():
+    refused = request([], id="no", reason="error", error="429")
+    answered = request([(100, 1)], id="yes")
+    found = compute_metrics(record(answered, refused), slo="ttft_p95=0.5,error_rate=0.6")["objectives"]
+    assert [row["met"] for row in found] == [True, True]

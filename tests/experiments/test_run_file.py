@@ -254,3 +254,28 @@ def test_a_file_that_is_not_there_is_said(there: Store, tmp_path: Path) -> None:
         with pytest.raises(InputError) as error:
             import_run(path, there)
         assert "\n" not in str(error.value)
+
+
+def test_a_file_damaged_inside_is_refused_in_one_line(files: Files, there: Store) -> None:
+    """What is packed does not unpack: another error than a wrong checksum."""
+    whole = packed(files).getvalue()
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        start = archive.getinfo("run.json").header_offset + 30 + len("run.json")
+    spoiled = whole[:start] + bytes(byte ^ 0xFF for byte in whole[start : start + 20]) + whole[start + 20 :]
+    with pytest.raises(InputError) as error:
+        import_run(io.BytesIO(spoiled), there)
+    assert error.value.field == "file" and there.list_runs() == []
+
+
+def test_a_run_of_a_trace_comes_to_a_machine_without_the_trace(store: Store, there: Store, tmp_path: Path) -> None:
+    trace = tmp_path / "trace.csv"
+    trace.write_text("TIMESTAMP,ContextTokens,GeneratedTokens\n2023-11-16 18:00:00,10,5\n", "utf-8")
+    spec = BenchSpec.from_dict({"workload": f"trace:azure:{trace}"}).to_dict()
+    run_id = store.create_run("bench", spec, state="done")
+    there_too = packed(exported(run_id, store))
+    trace.unlink()
+    assert import_run(there_too, there).spec["workload"] == f"trace:azure:{trace}"
+    wrong = changed(exported(run_id, store), "run.json", _set("spec.num_requests", -1))
+    there.delete_run(run_id)
+    with pytest.raises(InputError):
+        import_run(packed(wrong), there)

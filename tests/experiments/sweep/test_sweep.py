@@ -273,6 +273,9 @@ def test_a_sweep_changes_nothing_but_the_load(clock: VirtualClock) -> None:
         ({"headroom": 1.5}, "--headroom"),
         ({"slo": "ttft=1"}, "slo"),
         ({"arrivals": "bursty"}, "--arrivals"),
+        ({"endpoint": "http://127.0.0.1:1", "over": "block_size", "values": [16, 32]}, "--over"),
+        ({"endpoint": "http://127.0.0.1:1", "ray_address": "local"}, "--ray-address"),
+        ({"endpoint": "localhost"}, "endpoint"),
     ],
 )
 def test_wrong_input_is_refused_by_name(fields: dict[str, Any], named: str) -> None:
@@ -284,3 +287,10 @@ def test_wrong_input_is_refused_by_name(fields: dict[str, Any], named: str) -> N
 def test_a_spec_survives_the_store() -> None:
     spec = SweepSpec.from_dict({"over": "rate", "values": ["0.5", "2"], "slo": "ttft_p95=1", "demand_rps": "7"})
     assert SweepSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_a_cost_objective_finds_no_highest_load_and_says_why(clock: VirtualClock) -> None:
+    result = sweep(clock, values=[1, 4], slo="cost_per_request=0.00002", num_requests=8)
+    assert result["search"] is None
+    assert (result["limits"]["outcome"], result["limits"]["highest_rps"]) == ("unknown", None)
+    assert "cost_per_request does not rise" in result["limits"]["reason"]
