@@ -17,7 +17,7 @@ cache each.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any
@@ -182,7 +182,7 @@ class StepTimes:
         is_captured = self.graph and not shape.prefill_tokens
         stage = self._launched((layers + attention) / split.pp, is_captured) + self.reduce_s(tokens) / split.pp
         if split.cp > 1 and shape.decode_rows:
-            stage += self._combine_s(shape.decode_rows)
+            stage += self._combine_s(-(-shape.decode_rows // micro))
         last = head + self.gather_s(-(-shape.sampled // micro))
         hop = self._hop_s(tokens) if split.pp > 1 else 0.0
         return (micro - 1) * max(stage + hop, stage + last) + split.pp * stage + (split.pp - 1) * hop + last
@@ -234,14 +234,15 @@ class StepTimes:
         moved += self.reads.prefill_token_bytes * shape.prefill_tokens
         cp = self.split.cp
         one = self._roof(flops / cp, moved / cp, self._prefill) * self._prefill.times(shape.prefill_tokens)
-        return one if cp == 1 else max(one, self.ring_s(shape.prefill_tokens))
+        return one if cp == 1 else max(one, self.ring_s(shape.prefill_held))
 
-    def ring_s(self, tokens: int) -> float:
-        """Seconds that keys and values of a prompt's tokens take once round the ring, all layers; attention hides it
-        where it takes longer."""
+    def ring_s(self, held: Sequence[int]) -> float:
+        """Seconds that keys and values take once round the ring, all layers: the entries that pieces of prompts read,
+        of what was computed before them too, for each of the model's readers. Attention hides it where it takes longer.
+        """
         assert self.link is not None
-        a_token = sum(reader.decode_bytes / reader.stride for reader in self.reads.readers) / self.spec.num_layers
-        hop_s = self.link.send_s(a_token * -(-tokens // self.split.cp))
+        moved = sum(reader.decode_bytes * once for reader, once in zip(self.reads.readers, held, strict=True))
+        hop_s = self.link.send_s(moved / self.spec.num_layers / self.split.cp)
         return self.spec.num_layers * (self.split.cp - 1) * hop_s
 
     def _attention(

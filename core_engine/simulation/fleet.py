@@ -58,13 +58,23 @@ class Apart:
 
 
 def serve_apart(
-    jobs: Iterable[Job], prefill: Side, decode: Side, link: Link, kv_bytes_per_token: float, on_end: OnEnd
+    jobs: Iterable[Job],
+    prefill: Side,
+    decode: Side,
+    link: Link,
+    kv_bytes_per_token: float,
+    on_end: OnEnd,
+    *,
+    lanes: int = 1,
 ) -> Apart:
     """Prefill/decode disaggregation.
 
-    A prefill replica gives the first token; the prompt's KV then goes over that replica's own link, one request after
+    A prefill replica gives the first token; the prompt's KV then goes over that replica's own links, one request after
     another, and the request joins a decode replica when all of it has arrived. Nothing holds a prefill replica back
     when decode replicas are full, and its blocks are free again when the first token is there.
+
+    kv_bytes_per_token: of all cards of a replica together; lanes: those cards, each of which sends its share over a
+    link of its own.
     """
     known: dict[int, Job] = {}
     firsts: list[Ended] = []
@@ -81,12 +91,12 @@ def serve_apart(
     free_ns = [0] * prefill.replicas
     for first in sorted(firsts, key=lambda ended: ended.first_ns or 0):
         job = known[first.job.index]
-        if first.first_ns is None or job.output_tokens == 1:
+        if first.first_ns is None or min(job.output_tokens, job.max_tokens) == 1:
             on_end(replace(first, job=job))
             continue
         size = job.prompt_tokens * kv_bytes_per_token
         begin_ns = max(first.first_ns, free_ns[first.replica])
-        free_ns[first.replica] = begin_ns + max(1, round(link.send_s(size) * NS))
+        free_ns[first.replica] = begin_ns + max(1, round(link.send_s(size / lanes) * NS))
         done.transfer_ns.append(free_ns[first.replica] - first.first_ns)
         done.transfer_bytes += size
         to_move.append((_rest(job, free_ns[first.replica]), first))
@@ -95,8 +105,11 @@ def serve_apart(
 
     def joined(ended: Ended) -> None:
         first = by_index[ended.job.index]
-        if ended.first_ns is not None and first.first_ns is not None:
-            done.gaps.add(ended.first_ns - first.first_ns)
+        if ended.first_ns is None:  # decode refused it: its caller has no answer
+            on_end(replace(ended, job=known[ended.job.index]))
+            return
+        assert first.first_ns is not None
+        done.gaps.add(ended.first_ns - first.first_ns)
         on_end(_joined(known[ended.job.index], first, ended))
 
     done.decode = [decode.make(number, joined) for number in range(decode.replicas)]
@@ -115,7 +128,7 @@ def _rest(job: Job, arrival_ns: int) -> Job:
         arrival_ns=arrival_ns,
         prompt_tokens=job.prompt_tokens + 1,
         output_tokens=job.output_tokens - 1,
-        max_tokens=max(1, job.max_tokens - 1),
+        max_tokens=job.max_tokens - 1,
         token_ids=ids,
     )
 
@@ -130,6 +143,7 @@ def _joined(job: Job, first: Ended, rest: Ended) -> Ended:
         first_tokens=first.first_tokens,
         output_tokens=first.output_tokens + rest.output_tokens,
         queue_ns=first.queue_ns + rest.queue_ns,
+        late_queue_ns=first.late_queue_ns + rest.queue_ns,
         preemptions=first.preemptions + rest.preemptions,
         prefix_hit_tokens=first.prefix_hit_tokens,
         emissions=first.emissions + rest.emissions,

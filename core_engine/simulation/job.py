@@ -40,7 +40,9 @@ class Job:
 class Ended:
     """What happened to a job; times in ns, None where it never came to that. first_tokens: of the first emission.
 
-    emissions: (time, tokens) of each, only where events are kept; else empty. reason: stop, length or refused.
+    queue_ns: waiting in all; late_queue_ns: that part of it which came after the first token, by preemption or before a
+    decode replica. emissions: (time, tokens) of each, only where events are kept; else empty. reason: stop, length or
+    refused.
     """
 
     job: Job
@@ -53,5 +55,6 @@ class Ended:
     output_tokens: int = 0
     preemptions: int = 0
     queue_ns: int = 0
+    late_queue_ns: int = 0
     prefix_hit_tokens: int = 0
     emissions: tuple[tuple[int, int], ...] = ()

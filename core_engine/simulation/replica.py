@@ -232,19 +232,21 @@ class Replica:
 
     def _ended(self, request: Request, reason: str) -> None:
         log = request.log
-        waits = [(back or 0) - out for out, back in log.preemptions if out is not None]
+        waits = [(out, (back or 0) - out) for out, back in log.preemptions if out is not None]
+        first_ns = log.emissions[0][0]
         self._on_end(
             Ended(
                 job=self._jobs.pop(request.id),
                 replica=self.number,
                 reason=reason,
                 admit_ns=log.admit_ns,
-                first_ns=log.emissions[0][0],
+                first_ns=first_ns,
                 last_ns=log.emissions[-1][0],
                 first_tokens=log.emissions[0][1],
                 output_tokens=request.num_output_tokens,
                 preemptions=len(log.preemptions),
-                queue_ns=(log.admit_ns or 0) - log.arrival_ns + sum(waits),
+                queue_ns=(log.admit_ns or 0) - log.arrival_ns + sum(wait for _, wait in waits),
+                late_queue_ns=sum(wait for out, wait in waits if out >= first_ns),
                 prefix_hit_tokens=log.prefix_hit_tokens,
                 emissions=tuple(log.emissions) if self.keep_events else (),
             )

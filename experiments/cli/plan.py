@@ -81,8 +81,8 @@ def print_plan(result: Mapping[str, Any]) -> None:
     """A row a plan, then of each what binds it and its launch lines, then what was pruned."""
     from experiments.cli.tables import console, number, plain_table
 
-    table = plain_table("plan", "", "replicas", "cards", "per M tokens", "per hour", "tokens/s/user", "tokens/s/card",
-                        "TTFT p95, s", "TPOT p95, ms", "front")  # fmt: skip
+    table = plain_table("plan", "simulated", "replicas", "cards", "per M tokens", "per hour", "tokens/s/user",
+                        "tokens/s/card", "TTFT p95, s", "TPOT p95, ms", "front")  # fmt: skip
     for one in result["plans"]:
         tpot = one["tpot_s"]["p95"]
         table.add_row(

@@ -180,6 +180,7 @@ class Evaluator:
             made.times.link,
             made.kv_bytes_per_token,
             ended.append,
+            lanes=made.times.split.devices,
         )
         gaps.merge(done.gaps)
         for replica in (*done.prefill, *done.decode):

@@ -19,6 +19,7 @@ from ledger.engines import engine_rule
 from ledger.weight_formats import AS_STORED
 
 GIB = 2**30
+BOOTSTRAP_PORT = 8998  # SGLang's default
 STEPS = 100  # fractions are tried in hundredths
 PROXY = "python tests/v1/kv_connector/nixl_integration/toy_proxy_server.py"
 NIXL = """'{"kv_connector":"NixlConnector","kv_role":"kv_both","kv_load_failure_policy":"fail"}'"""
@@ -168,10 +169,12 @@ def _apart_sglang(line: str, candidate: Candidate, _yaml: str, _seq_len: int) ->
     lines, urls = [], []
     for place in range(prefill + candidate.decode_replicas):
         mode, port = ("prefill" if place < prefill else "decode"), 30000 + 10 * place
-        urls.append(f"--{mode} http://127.0.0.1:{port}")
+        # Decode finds a prefill server by its bootstrap port, which two on one machine can't share.
+        boot = BOOTSTRAP_PORT + place if mode == "prefill" else None
+        urls.append(f"--{mode} http://127.0.0.1:{port}{f' {boot}' if boot else ''}")
         lines.append(
             f"{line} --disaggregation-mode {mode} --disaggregation-transfer-backend nixl --port {port}"
-            f" --base-gpu-id {place * ranks}"
+            f" --base-gpu-id {place * ranks}{f' --disaggregation-bootstrap-port {boot}' if boot else ''}"
         )
     lines.append(f"python -m sglang_router.launch_router --pd-disaggregation {' '.join(urls)} --port 8000")
     return lines, {}, "prefill and decode apart: built into SGLang, with its router in front"

@@ -76,9 +76,11 @@ class SimulateSpec(BenchSpec):
         return made
 
     def _check(self) -> None:
-        for name, option in (("tensor_parallel", "tp"), ("pipeline_parallel", "pp")):
-            if (given := self.settings.get(name, 1)) != 1:
-                raise InputError(name, given, f"1: a simulated replica is split by {option}")
+        for name, usual, option in (
+            ("tensor_parallel", 1, "tp"), ("pipeline_parallel", 1, "pp"), ("disaggregation", "off", "prefill_replicas"),
+        ):  # fmt: skip
+            if (given := self.settings.get(name, usual)) != usual:
+                raise InputError(name, given, f"{usual}: a simulated deployment is split by {option}")
         if self.router not in ROUTERS:
             raise InputError("router", self.router, ", ".join(ROUTERS))
         if self.acceptance is not None:
@@ -134,11 +136,12 @@ def _on_this(spec: SimulateSpec) -> Deployed:
 
     name = spec.model if spec.model != "embedded" else str(spec.settings.get("model", "embedded"))
     model = load_model_spec("embedded" if name == "embedded-wide" else name)
-    config = EngineConfig.from_settings(
-        {**spec.settings, **({} if spec.kv_dtype == "auto" else {"kv_dtype": spec.kv_dtype})}
-    )
+    # A calibration holds for the model that it ran: another one has to have its own.
+    settings = {**spec.settings, "model": name} | ({} if spec.kv_dtype == "auto" else {"kv_dtype": spec.kv_dtype})
+    config = EngineConfig.from_settings(settings)
     profile, entry = profile_here(config)
-    times = StepTimes(model, profile, **entry["formats"])
+    link = None if spec.link is None else named_link(spec.link)
+    times = StepTimes(model, profile, **entry["formats"], link=link)
     form = BlockFormat(entry["formats"]["kv_dtype"], config.kv_key_axis, config.kv_protect)
     block_bytes = form.block_bytes(model, config.block_size)
     memory = SimulatedMemory(

@@ -47,8 +47,8 @@ def fleet_metrics(
         "duration_s": duration_s,
         "latency_breakdown": {
             "queue_s": _mean(table.queue),
-            "prefill_s": _mean(table.first - table.arrival - table.queue),
-            "decode_s": _mean(table.last - table.first),
+            "prefill_s": _mean(table.first - table.arrival - (table.queue - table.late_queue)),
+            "decode_s": _mean(table.last - table.first - table.late_queue),
             "overhead_s": None,
             "stalled_s": None,
             "unexplained_s": None,
@@ -82,6 +82,7 @@ class _Times:
         self.first = np.array([item.first_ns for item in served], dtype=np.float64) / NS
         self.last = np.array([item.last_ns for item in served], dtype=np.float64) / NS
         self.queue = np.array([item.queue_ns for item in served], dtype=np.float64) / NS
+        self.late_queue = np.array([item.late_queue_ns for item in served], dtype=np.float64) / NS
         self.tokens = np.array([item.output_tokens for item in served], dtype=np.int64)
         after = self.tokens - np.array([item.first_tokens for item in served], dtype=np.int64)
         self.ttft, self.e2e = self.first - self.arrival, self.last - self.arrival

@@ -110,7 +110,12 @@ def _one(spec: SimulateSpec, made: Deployed) -> dict[str, Any]:
     target = SimulatorTarget(made)
     per_replica = replace(spec, price_per_device_hour=spec.price_per_device_hour * spec.devices)
     found = measure(per_replica, target, target.draw(spec), around={})
-    return found.metrics | {"devices": spec.devices, "price_per_device_hour": spec.price_per_device_hour}
+    an_hour = found.metrics["requests_per_device_hour"]  # of the replica, which the engine's metrics take for a device
+    return found.metrics | {
+        "devices": spec.devices,
+        "price_per_device_hour": spec.price_per_device_hour,
+        "requests_per_device_hour": an_hour and an_hour / spec.devices,
+    }
 
 
 def _apart(
@@ -130,6 +135,7 @@ def _apart(
         link,
         made.kv_bytes_per_token,
         ended.append,
+        lanes=made.times.split.devices,
     )
     gaps.merge(done.gaps)
     waits = sorted(done.transfer_ns)

@@ -143,6 +143,22 @@ def test_a_ring_shortens_a_long_prompt_until_the_link_is_slower_than_attention()
     assert prompt_s(8, slow) > spec.num_layers * 7 * kv / 1e9
 
 
+def test_a_piece_of_a_prompt_takes_the_keys_before_it_round_the_ring_too() -> None:
+    times = StepTimes(load_model_spec("llama-3.1-8b"), perfect(), split=Split(cp=8), link=Link(0.0, 1e9))
+    first, second = (times.ring_s(times.shape([(start, 8192, 0, True)]).prefill_held) for start in (0, 8192))
+    assert second == pytest.approx(2 * first)
+
+
+def test_micro_batches_of_context_parallel_stages_merge_their_own_rows() -> None:
+    spec, link = load_model_spec("llama-3.1-8b"), Link(1e-6, 1e8)
+    slow, fast = (StepTimes(spec, perfect(), split=Split(pp=2, cp=2), link=one) for one in (link, Link(0.0, 1e18)))
+    shape = slow.shape(decode_rows(64, 100))
+    merged = spec.num_layers / 2 * link.all_reduce_s(32 * spec.num_heads * (spec.head_dim + 2) * 4, 2)
+    hops = 64 / 2 * spec.hidden_size * 2 / 1e8 + 1e-6
+    added = slow.step_s(shape) - fast.step_s(shape)
+    assert 3 * merged < added < 3 * merged + 4 * hops
+
+
 def test_launches_hide_behind_a_long_step_and_not_behind_a_short_one() -> None:
     spec = load_model_spec("llama-3.2-1b")
     eager = perfect(launch_s=5e-6, kernels_per_layer=10)

@@ -123,7 +123,7 @@ def test_least_loaded_keeps_replicas_even_where_round_robin_does_not() -> None:
     assert max(item.last_ns or 0 for item in fast) < max(item.last_ns or 0 for item in slow)
 
 
-def apart(jobs: list[Job], link: Link, **settings: Any) -> tuple[list[Ended], Any]:
+def apart(jobs: list[Job], link: Link, *, lanes: int = 1, **settings: Any) -> tuple[list[Ended], Any]:
     times, config, ended = times_of(), config_of(**settings), []
 
     def make(number: int, on_end: Any, receives: bool) -> Replica:
@@ -137,8 +137,32 @@ def apart(jobs: list[Job], link: Link, **settings: Any) -> tuple[list[Ended], An
         link,
         131_072,
         ended.append,
+        lanes=lanes,
     )
     return sorted(ended, key=lambda item: item.job.index), done
+
+
+def test_waiting_after_the_first_token_is_told_apart() -> None:
+    ended, _ = served(jobs_of(60, 200.0, prompt=300, output=200), blocks=60)
+    assert any(item.preemptions and item.late_queue_ns for item in ended)
+    for item in ended:
+        assert 0 <= item.late_queue_ns <= item.queue_ns
+        early_ns = item.queue_ns - item.late_queue_ns
+        assert item.first_ns is not None and item.last_ns is not None
+        assert early_ns < item.first_ns - item.job.arrival_ns
+        assert item.late_queue_ns <= item.last_ns - item.first_ns
+
+
+def test_cards_of_a_replica_send_their_shares_side_by_side() -> None:
+    jobs = jobs_of(20, 40.0)
+    (_, one), (_, four) = (apart(jobs, Link(0.0, 1e9), lanes=lanes) for lanes in (1, 4))
+    assert four.transfer_bytes == one.transfer_bytes and sum(four.transfer_ns) < 0.3 * sum(one.transfer_ns)
+
+
+def test_an_answer_that_may_have_one_token_is_not_moved() -> None:
+    job = Job(0, 0, 50, 9, 1)
+    (ended,), done = apart([job], Link(0.0, 1e9))
+    assert ended.output_tokens == 1 and ended.job == job and not done.transfer_ns
 
 
 def test_prefill_and_decode_apart_give_every_token_and_move_every_prompt_once() -> None:

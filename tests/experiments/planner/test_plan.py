@@ -257,6 +257,15 @@ def test_prefill_and_decode_apart_names_every_server_and_the_router() -> None:
     assert "dtype: fp8" in tensorrt["files"]["generation.yaml"] and "extra.yaml" not in tensorrt["lines"][0]
 
 
+def test_prefill_servers_of_one_machine_have_bootstrap_ports_of_their_own() -> None:
+    candidate = Candidate("h100-sxm", 1, 1, "bf16", "bf16", 64, 8192, prefill_replicas=2, decode_replicas=1)
+    found = {one["engine"]: one for one in lines.launch_lines(candidate, deployment_of(candidate), 2**30, 1)}
+    first, second, decode, router = found["SGLang"]["lines"]
+    assert first.endswith("--disaggregation-bootstrap-port 8998") and second.endswith("-bootstrap-port 8999")
+    assert "bootstrap" not in decode
+    assert "--prefill http://127.0.0.1:30000 8998 --prefill http://127.0.0.1:30010 8999 --decode http" in router
+
+
 # -- what is asked ---------------------------------------------------------------------------------------------------
 
 

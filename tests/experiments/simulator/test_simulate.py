@@ -87,6 +87,7 @@ def test_speculation_needs_a_measured_acceptance_and_gains_with_it() -> None:
         ({"weights": "w3"}, "weights"),
         ({"replicas": 2, "concurrency": 4, "rate_rps": None}, "times of its own"),
         ({"gpu": "this", "model": "embedded", "tp": 2}, "tp"),
+        ({"settings": {"disaggregation": "on"}}, "prefill_replicas"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], word: str) -> None:
@@ -119,6 +120,34 @@ def test_an_entry_that_is_kept_is_found_for_its_settings_alone(monkeypatch: pyte
     assert found["simulated"]["name"] == "this" and found["completed"] == 4
     with pytest.raises(CannotRunError):
         calibration.profile_here(EngineConfig.from_settings({"threads": 3}))
+
+
+def test_a_calibration_is_not_used_for_another_model_and_a_link_can_be_put_between_machines_like_this_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(calibration, "calibration_file", lambda: tmp_path / "simulator.json")
+    calibration.store(_entry(EngineConfig()))
+    with pytest.raises(CannotRunError, match=r"--set model=llama-3.1-8b"):
+        simulate({"model": "llama-3.1-8b"})
+    with pytest.raises(InputError, match="link"):
+        simulate({"num_requests": 2, "prefill_replicas": 1})
+    found = simulate({"num_requests": 2, "prefill_replicas": 1, "link": "pcie5"})
+    assert found["completed"] == 2 and found["kv_transfer"]["link"] == "PCIe 5.0 x16"
+
+
+def test_an_hour_of_two_cards_is_two_device_hours_however_it_is_simulated() -> None:
+    for replicas in (1, 2):
+        found = simulate({**H100, "tp": 2, "replicas": replicas})
+        hours = found["duration_s"] / 3600 * 2 * replicas
+        assert found["requests_per_device_hour"] == pytest.approx(found["completed"] / hours)
+        assert found["cost_per_request"] == pytest.approx(hours / found["completed"])
+
+
+def test_requests_that_decode_refuses_have_failed_and_leave_no_gap_in_the_figures() -> None:
+    settings = {"max_queue": 1, "max_num_seqs": 1}
+    found = simulate({**H100, "rate_rps": 1000, "replicas": 1, "prefill_replicas": 4, "settings": settings})
+    assert found["failed"] > 0 and found["completed"] + found["failed"] == 20
+    json.dumps(found, allow_nan=False)
 
 
 def _entry(config: EngineConfig) -> dict[str, Any]:
