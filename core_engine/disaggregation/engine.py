@@ -90,6 +90,7 @@ class DisaggregatedEngine(Answers):
         number = id(self)
         model.open(Open(number, settings, self.num_blocks, self.block_bytes, self.clock.origin_ns), self)
         self.environment = told.environment(self)
+        self._derived = told.derived(self)  # now, when both sides are there to say it
 
     # -- requests ------------------------------------------------------------------------------------------------
 
@@ -142,6 +143,11 @@ class DisaggregatedEngine(Answers):
         """Requests that no side has yet."""
         return len(self.router.waiting)
 
+    @property
+    def _is_open(self) -> bool:
+        """Whether the sides' engines are this one's: of one model there is one engine at a time."""
+        return self.model.user is self
+
     def has_unfinished(self) -> bool:
         """Whether a step may bring something."""
         return bool(self.router.tickets or self._early)
@@ -160,7 +166,7 @@ class DisaggregatedEngine(Answers):
         ticket = self.router.tickets.get(session.request.id)
         if ticket is None:
             return
-        at = self._where(ticket)
+        at = self._where(ticket) if self._is_open else None  # another engine's request may have the same id there
         if at is not None:
             sequence = 0 if ticket.lease is None else ticket.lease.sequence
             self.sides[at].send(Abort(session.request.id, sequence))
@@ -187,7 +193,7 @@ class DisaggregatedEngine(Answers):
 
     def step(self) -> list[Output]:
         """Hand over what may go on, and return what the sides brought; waits WAIT_S when they brought nothing."""
-        assert self.model.user is self, "another engine of this model was opened since"
+        assert self._is_open, "another engine of this model was opened since"
         outputs, self._early = self._early, []
         if self.broken:
             return outputs
@@ -223,7 +229,7 @@ class DisaggregatedEngine(Answers):
         return outputs
 
     def _busy(self, side: int) -> bool:
-        return any(self._where(ticket) == side for ticket in self.router.tickets.values())
+        return self.router.owes(side) or any(self._where(ticket) == side for ticket in self.router.tickets.values())
 
     def _take(self, side: int, message: Any, outputs: list[Output]) -> None:
         match message:
@@ -358,7 +364,7 @@ class DisaggregatedEngine(Answers):
     def ask(self, message: Any, kind: type[A]) -> dict[int, A]:
         """What the sides answer between two steps, by number; one that is being started has nothing to say."""
         answers: dict[int, A] = {}
-        asked = [side for side in self.sides if side.ready and not self.broken]
+        asked = [side for side in self.sides if side.ready and self._is_open and not self.broken]
         for side in asked:
             side.send(message)
         while len(answers) < len(asked):
@@ -386,7 +392,7 @@ class DisaggregatedEngine(Answers):
 
     def derived(self) -> dict[str, int]:
         """What follows from the settings, both sides together."""
-        return told.derived(self)
+        return dict(self._derived)
 
     def snapshot(self) -> dict[str, Any]:
         """The live state; see Engine.snapshot. Blocks are numbered through both pools, prefill's first."""

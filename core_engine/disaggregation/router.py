@@ -125,6 +125,10 @@ class Router:
         if sequence in self._dropped:
             self.leases.give_back(self._dropped.pop(sequence)[1])
 
+    def owes(self, side: int) -> bool:
+        """Whether a side has yet to let go of the units of an aborted request."""
+        return any(at == side for at, _ in self._dropped.values())
+
     def gone(self, side: int) -> None:
         """A side's process has ended: it can't touch units any more."""
         for sequence in [sequence for sequence, (at, _) in self._dropped.items() if at == side]:

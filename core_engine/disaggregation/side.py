@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
-from core_engine.disaggregation.messages import Load, Loaded, Open, Opened
+from core_engine.disaggregation.messages import Close, Closed, Load, Loaded, Open, Opened
 from core_engine.disaggregation.wire import Wire
 from core_engine.parallel.child import Process, end_children, how_it_ended, start_child
 from core_engine.parallel.messages import Failed
@@ -30,6 +30,11 @@ class _Parts:
         self.process: Process | None = None
         self.wire: Wire | None = None
         self.lifeline: int | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether the other end of the wire is closed."""
+        return self.wire is None or self.wire.ended
 
     def end(self) -> None:
         if self.wire is not None and self.process is not None:
@@ -58,6 +63,8 @@ class Side:
         self._progress = Progress(progress, len(NAMES))
         self._open: Open | None = None
         self._failed: Failed | None = None
+        self._count = 0
+        self._waited_from_s: float | None = None  # since when nothing was seen of it, though it has something to do
         self._parts = _Parts()
         weakref.finalize(self, self._parts.end)
         self.start()
@@ -65,6 +72,7 @@ class Side:
     def start(self) -> None:
         """Start the process and have it load its model, and open the engine that was open."""
         self.loaded = self.opened = self._failed = None
+        self._closing = False
         lifeline, self._parts.lifeline = os.pipe()
         try:
             options = {
@@ -85,7 +93,7 @@ class Side:
         finally:
             os.close(lifeline)
         self._parts.wire = Wire(control)
-        self._moved()
+        self._waited_from_s = None
         self.send(self._load)
         if self._open is not None:
             self.send(self._open)
@@ -98,10 +106,33 @@ class Side:
         self.restarts += 1
         self.start()
 
+    def renew(self) -> None:
+        """Let go of the engine; `vacant` when that is done.
+
+        Of a process that has ended, failed, or is on its way to an engine that nobody wants any more, begin another.
+        """
+        if self.vacant:
+            return
+        if self.alive and self.ready and not self._parts.ended:
+            self.opened = self._open = None
+            self._closing = True
+            self.send(Close())
+            return
+        self._open = None
+        if self.alive:
+            self.restart()
+        else:
+            self.start()
+
     def close(self) -> None:
         """End the process; `start` would begin another."""
         self.loaded = self.opened = None
         self._parts.end()
+
+    @property
+    def vacant(self) -> bool:
+        """Whether its model is loaded and it has no engine, nor will have one unless it is asked."""
+        return self.loaded is not None and self._open is None and not self._closing and not self._parts.ended
 
     @property
     def alive(self) -> bool:
@@ -140,13 +171,15 @@ class Side:
         self._parts.wire.flush()
         found = self._parts.wire.receive()
         if found:
-            self._moved()
+            self._waited_from_s = None
         for message in found:
             if isinstance(message, Loaded):
                 self.loaded = message
             elif isinstance(message, Opened):
                 if self._open is not None and message.number == self._open.number:
                     self.opened = message
+            elif isinstance(message, Closed):
+                self._closing = False
             elif isinstance(message, Failed):
                 self._failed = message
             else:
@@ -163,18 +196,16 @@ class Side:
         if self._parts.wire.ended:
             return f"the {self.name} process {self._ending()}"
         if not busy and self.ready:
-            self._moved()
+            self._waited_from_s = None
             return None
-        count = self._progress.counts()[self.number]
-        if count != self._count:
-            self._moved()
-        patience_s = self.standing_still_s if self.ready else STARTING_S
-        if time.monotonic() - self._moved_s > patience_s:
+        now_s, count = time.monotonic(), self._progress.counts()[self.number]
+        # However long nobody asked: waiting begins with the first look at a side that has something to do.
+        if self._waited_from_s is None or count != self._count:
+            self._count, self._waited_from_s = count, now_s
+        patience_s = self.standing_still_s if self.ready or self._closing else STARTING_S
+        if now_s - self._waited_from_s > patience_s:
             return f"the {self.name} process stood still for {patience_s:g} s"
         return None
-
-    def _moved(self) -> None:
-        self._count, self._moved_s = self._progress.counts()[self.number], time.monotonic()
 
     def _ending(self) -> str:
         if self._failed is not None:

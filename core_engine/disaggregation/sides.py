@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import os
 import select
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,10 +16,11 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.cores import allowed_cpus, cpu_quota, physical_cores
 from core_engine.disaggregation.area import area_bytes, make_memory
-from core_engine.disaggregation.messages import Close, Closed, Load, Open
+from core_engine.disaggregation.messages import Load, Open
 from core_engine.disaggregation.side import NAMES, Side
 from core_engine.environment import resolve_threads
 from core_engine.model.spec import DecoderSpec
+from core_engine.parallel.messages import Failed
 from core_engine.parallel.processes import STANDING_STILL_S, error_of
 from core_engine.parallel.progress import make_progress
 from core_engine.parallel.shards import ShardedWeights
@@ -32,7 +34,11 @@ class TwoSides:
 
     launches = False
 
-    def __init__(self, spec: DecoderSpec, weights: ShardedWeights, sides: tuple[Side, Side], memory: int) -> None:
+    def __init__(
+        self, spec: DecoderSpec, weights: ShardedWeights, sides: tuple[Side, Side], memory: int, progress: int
+    ) -> None:
+        """memory, progress: descriptors, which are this object's from now on."""
+        weakref.finalize(self, _let_go, sides, (memory, progress))
         self.spec, self.weights, self.sides, self.memory = spec, weights, sides, memory
         self.formats: dict[str, Any] = {}
         self.user: object = None  # the engine that the sides' engines belong to
@@ -41,23 +47,21 @@ class TwoSides:
         """New engines on both sides, with an area of the size they need; who had them before can't go on."""
         self.user = None
         for side in self.sides:
-            if not side.alive:
-                side.start()
-            elif side.ready:
-                side.send(Close())
-        _await(self.sides, lambda side, said: not side.ready or any(isinstance(one, Closed) for one in said))
+            side.renew()
+        _await(self.sides, lambda side: side.vacant)
         # Nobody maps it now: pages that were touched go back, and the next engine's are new.
         os.ftruncate(self.memory, 0)
         os.ftruncate(self.memory, area_bytes(message.units, message.unit_bytes))
         for side in self.sides:
             side.open(message)
-        _await(self.sides, lambda side, _: side.ready)
+        _await(self.sides, lambda side: side.ready)
         self.user = user
 
     def close(self) -> None:
         """End both processes; the model can't be used after."""
         for side in self.sides:
             side.close()
+        os.ftruncate(self.memory, 0)  # its pages go back now, the descriptors with this object
 
 
 def threads_of_sides(threads: int) -> tuple[tuple[int, int], list[tuple[int, ...]]]:
@@ -105,25 +109,40 @@ def start_sides(
         for number, count in enumerate(threads):
             load = Load({**side_settings(config, count), "device": device.type}, count)
             sides.append(Side(number, load, cpus[number], memory, progress, standing_still_s))
-        _await(tuple(sides), lambda side, _: side.loaded is not None)
+        _await(tuple(sides), lambda side: side.loaded is not None)
     except BaseException:
-        for side in sides:
-            side.close()
+        _let_go(sides, (memory, progress))
         raise
     held = tuple(side.loaded.weights_bytes for side in sides if side.loaded is not None)
-    return TwoSides(spec, ShardedWeights(device, dtype, held), (sides[0], sides[1]), memory)
+    return TwoSides(spec, ShardedWeights(device, dtype, held), (sides[0], sides[1]), memory, progress)
 
 
-def _await(sides: tuple[Side, ...], done: Callable[[Side, list[Any]], bool]) -> None:
+def _let_go(sides: Sequence[Side], descriptors: Sequence[int]) -> None:
+    for side in sides:
+        side.close()
+    for descriptor in descriptors:
+        os.close(descriptor)
+
+
+def _complaint(failed: Failed, name: str) -> Exception:
+    """What a side said before it ended itself, for whoever asked for it."""
+    error = error_of(failed, f"the {name} process")
+    if isinstance(error, MemoryError):
+        return CannotRunError(f"disaggregation=on: memory for the {name} process is missing here ({error}); use less")
+    return error
+
+
+def _await(sides: tuple[Side, ...], done: Callable[[Side], bool]) -> None:
     """Wait until each side is; its own complaint, or CannotRunError when it is lost. What else comes is out of date."""
     waiting = list(sides)
     while waiting:
         select.select([side.fileno() for side in waiting], [], [], POLL_S)
         for side in list(waiting):
-            said = list(side.receive())
-            if done(side, said):
+            for _ in side.receive():
+                pass
+            if done(side):
                 waiting.remove(side)
             elif side.failed is not None:
-                raise error_of(side.failed, f"the {side.name} process")
+                raise _complaint(side.failed, side.name)
             elif why := side.lost(busy=True):
                 raise CannotRunError(f"disaggregation=on: {why} while starting")

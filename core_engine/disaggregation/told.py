@@ -86,7 +86,7 @@ def imported(transfer: dict[str, Any], message: Resumed, retries: int) -> None:
 
 def memory(engine: DisaggregatedEngine, rss_bytes: int | None) -> dict[str, int | None]:
     """The accounts, bytes, of both sides. rss_bytes: of all three processes, the area in each that touched it."""
-    sizes = derived(engine)
+    sizes = engine.derived()
     kv, size = engine.books.kv, engine.config.block_size
     used = (kv["used_tokens"] + kv["held_tokens"]) * engine.block_bytes // size
     reserved = engine.books.used * engine.block_bytes
@@ -167,14 +167,15 @@ def record(engine: DisaggregatedEngine) -> dict[str, Any]:
     """Raw events; see the module and Engine.record."""
     trace, size, told = engine.trace, engine.config.block_size, engine.memory_now()
     resident = [process_rss_bytes(), *(one.rss_bytes for one in told.values())]
-    rss = None if None in resident else sum(found for found in resident if found is not None)
+    is_known = None not in resident and len(told) == len(engine.sides)
+    rss = sum(found for found in resident if found is not None) if is_known else None
     accounts = memory(engine, rss)
     requests = engine.sessions.all_requests()
     return {
         "provenance": "measured",
         "config": engine.config.settings(),
         "environment": engine.environment,
-        "derived": derived(engine),
+        "derived": engine.derived(),
         "steps": sorted(trace.steps, key=lambda step: step["plan_start_ns"]),
         "host_ns": [list(interval) for interval in trace.host_ns],
         "kv_events_after": engine.books.after((side, one.journal) for side, one in told.items()),

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -57,6 +58,15 @@ def start_child(
             stdout=2,  # a command's stdout is its result
         )
         return process, Connection(ours.detach())
+
+
+def set_patience(control: Connection, seconds: float) -> None:
+    """Let a read or a write that moves no byte for so long raise BlockingIOError, in the middle of a message too."""
+    whole = int(seconds)
+    value = struct.pack("ll", whole, int((seconds - whole) * 1e6))
+    with socket.socket(fileno=os.dup(control.fileno())) as copy:  # options are the socket's, not the descriptor's
+        for option in (socket.SO_RCVTIMEO, socket.SO_SNDTIMEO):
+            copy.setsockopt(socket.SOL_SOCKET, option, value)
 
 
 def _environment(threads: int) -> dict[str, str]:

@@ -17,7 +17,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-from core_engine.parallel.child import end_children, how_it_ended, start_child
+from core_engine.parallel.child import end_children, how_it_ended, set_patience, start_child
 from core_engine.parallel.messages import Failed, Stepped
 from core_engine.parallel.progress import Progress, make_progress
 from core_engine.parallel.rank import BROKEN
@@ -79,6 +79,7 @@ class RankProcesses:
             "cpus": ",".join(map(str, cpus)),
         }
         process, control = start_child(self._module, options, threads, (lifeline, progress))
+        set_patience(control, self._standing_still_s)
         self._controls.append(control)
         self._processes.append(process)
 
@@ -98,9 +99,13 @@ class RankProcesses:
         data = pickle.dumps(message, protocol=pickle.HIGHEST_PROTOCOL)
         answers: dict[int, Any] = {}
         try:
-            for control in self._controls:
-                with suppress(BrokenPipeError, ConnectionResetError):  # its end is seen when its answer is awaited
+            for rank, control in enumerate(self._controls):
+                try:
                     control.send_bytes(data)
+                except BlockingIOError:  # it reads nothing, and the message is more than the socket holds
+                    self._lose(self._stood_still(rank, self._standing_still_s))
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # its end is seen when its answer is awaited
             self._await(answers, self._standing_still_s if self._begun else STARTING_S)
             self._begun = True
         except BaseException:
@@ -124,12 +129,11 @@ class RankProcesses:
                 assert isinstance(control, Connection)
                 rank = numbers[control]
                 try:
-                    answer = control.recv()
-                    if isinstance(answer, Stepped) and answer.logits_shape is not None:
-                        answer = (answer, control.recv_bytes())
+                    answers[rank] = answer = _answer(control)
+                except BlockingIOError:  # it stopped in the middle of an answer
+                    self._lose(self._stood_still(rank, self._standing_still_s))
                 except (EOFError, OSError):
                     self._lose(self._who_ended(rank, answers))
-                answers[rank] = answer
                 if isinstance(answer, Failed) and self._is_fatal(answer, rank):
                     self._lose(self._who_ended(rank, answers))
             now = self._progress.counts()
@@ -137,7 +141,10 @@ class RankProcesses:
                 counts, moved_s = now, time.monotonic()
             elif time.monotonic() - moved_s > patience_s:
                 slow = min((rank for rank in range(self.ranks) if rank not in answers), key=lambda rank: now[rank])
-                self._lose(f"rank {slow} of {self.ranks} stood still for {patience_s:g} s")
+                self._lose(self._stood_still(slow, patience_s))
+
+    def _stood_still(self, rank: int, patience_s: float) -> str:
+        return f"rank {rank} of {self.ranks} stood still for {patience_s:g} s"
 
     def _is_fatal(self, answer: Failed, rank: int) -> bool:
         """Whether the rank ended itself behind this answer. A complaint about the user's input is told as such."""
@@ -157,8 +164,8 @@ class RankProcesses:
                 return f"rank {rank} of {self.ranks} {how_it_ended(self._processes[rank].returncode)}"
         for control, rank in ((control, rank) for rank, control in enumerate(self._controls) if rank not in answers):
             with suppress(EOFError, OSError):
-                while control.poll():
-                    answers[rank] = control.recv()
+                if control.poll():
+                    answers[rank] = _answer(control)
         failed = {rank: answer for rank, answer in answers.items() if isinstance(answer, Failed)}
         own = [rank for rank, answer in failed.items() if not answer.in_collective]
         rank = own[0] if own else first
@@ -178,6 +185,14 @@ class RankProcesses:
     def close(self) -> None:
         """End all ranks; may be called again."""
         self._finish()
+
+
+def _answer(control: Connection) -> Any:
+    """A rank's next answer, with the bytes of logits that follow it. BlockingIOError when it stops in the middle."""
+    answer = control.recv()
+    if isinstance(answer, Stepped) and answer.logits_shape is not None:
+        return answer, control.recv_bytes()
+    return answer
 
 
 def error_of(failed: Failed, who: str) -> Exception:

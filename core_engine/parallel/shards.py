@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -123,6 +124,7 @@ def start_shards(
     report(f"Starting {len(parts)} ranks, {threads} threads each")
     ranks = RankProcesses(len(parts), cpus, threads, name=name)
     meeting = Path(tempfile.mkdtemp(prefix="trilemma-ranks-"))
+    forget = weakref.finalize(ranks, shutil.rmtree, meeting, ignore_errors=True)
     try:
         settings = {**config.settings(), "device": device.type}
         loaded = ranks.ask(Load(settings, str(meeting / "store"), backend, threads))
@@ -132,7 +134,8 @@ def start_shards(
             raise CannotRunError(f"{name}: the ranks' weights don't fit in memory here ({error})") from None
         raise
     finally:
-        shutil.rmtree(meeting, ignore_errors=True)  # they have met: gloo asks it no more
+        if backend == "gloo":  # it has met for good; NCCL meets there again at the first collective of every group
+            forget()
     weights = ShardedWeights(device, dtype, tuple(found.weights_bytes for found in loaded))
     return ShardedModel(spec, parts, weights, ranks, loaded, backend)
 

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +14,13 @@ import pytest
 
 from core_engine.disaggregation.engine import DisaggregatedEngine
 from core_engine.disaggregation.router import Phase
+from core_engine.disaggregation.side import DECODE, PREFILL
+from core_engine.disaggregation.sides import side_settings
 from core_engine.request import SamplingParams
 from experiments import loadgen
 from experiments.metrics import compute_metrics, waterfalls
 from experiments.workloads.workload import Workload, WorkloadRequest
-from ledger.errors import InputError
+from ledger.errors import CannotRunError, InputError
 from tests.core_engine.disaggregation.conftest import Pair
 from tests.core_engine.oracle import ragged_prompts
 
@@ -37,6 +43,16 @@ def until(engine: DisaggregatedEngine, done: Any) -> list[Any]:
             return found
         found += engine.step()
     raise AssertionError("it never came so far")
+
+
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """A process that does nothing for a while."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 @pytest.mark.parametrize(
@@ -205,3 +221,75 @@ def test_the_shared_memory_has_no_name(pair: Pair) -> None:
     path = os.readlink(f"/proc/self/fd/{model.memory}") if Path("/proc/self/fd").exists() else "deleted"  # type: ignore[union-attr]
     assert "deleted" in path
     assert not list(Path("/dev/shm").glob("*trilemma*"))
+
+
+# -- what happens around an engine -----------------------------------------------------------------------------------
+
+
+def test_a_side_that_was_idle_for_longer_than_its_patience_is_not_lost(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = pair.two()
+    engine.generate([[1, 2, 3]], GREEDY)
+    for side in pair.sides:
+        monkeypatch.setattr(side, "standing_still_s", 0.5)
+    time.sleep(0.7)
+    # It has not read yet what it was just told when it is looked at.
+    with stopped(pair.sides[PREFILL].pid):
+        engine.add([1, 2, 3], GREEDY)
+        engine.step()
+    time.sleep(0.7)
+    with stopped(pair.sides[DECODE].pid):
+        assert pair.sides[DECODE].lost(busy=True) is None
+    for side in pair.sides:
+        monkeypatch.setattr(side, "standing_still_s", 120.0)
+    until(engine, lambda: not engine.has_unfinished())
+    assert not engine.losses and [side.restarts for side in pair.sides] == [0, 0]
+    clean(engine)
+
+
+def test_a_side_that_owes_units_is_watched(pair: Pair) -> None:
+    engine = pair.two()
+    name = engine.add([1] * 20, GREEDY)
+    with stopped(pair.sides[PREFILL].pid):
+        engine.step()
+        engine.abort(name)
+        assert not engine.has_unfinished() and engine._busy(PREFILL) and not engine._busy(DECODE)
+    until(engine, lambda: engine.step() == [] and not engine._busy(PREFILL))
+    clean(engine)
+
+
+def test_an_engine_that_another_took_the_place_of_does_not_touch_its_requests(pair: Pair) -> None:
+    first = pair.two()
+    name = first.add([1] * 20, SamplingParams(max_tokens=200, ignore_eos=True))
+    until(first, lambda: first.router.of(Phase.DECODING))
+    second = pair.two()
+    assert second.add([2] * 20, SamplingParams(max_tokens=60, ignore_eos=True)) == name
+    until(second, lambda: second.router.of(Phase.DECODING))
+    first.abort(name)
+    assert first.memory_now() == {} and not first.has_unfinished()
+    until(second, lambda: not second.has_unfinished())
+    assert second.completion(name).finish_reason == "length"
+    clean(second)
+
+
+def test_after_an_engine_that_could_not_be_made_a_smaller_one_can(pair: Pair) -> None:
+    from core_engine.disaggregation.messages import Open
+
+    engine = pair.two()
+    wrong = {**side_settings(engine.config, 0), "model": "embedded", "kv_memory_mib": 0}
+    with pytest.raises((InputError, CannotRunError, RuntimeError)):
+        pair.loaded.decoder.open(Open(1, wrong, 4, engine.block_bytes, 0), None)  # type: ignore[union-attr]
+    restarts = sum(side.restarts for side in pair.sides)
+    engine = pair.two()
+    assert len(engine.generate([[1, 2, 3]], GREEDY)[0].token_ids) == 9
+    assert sum(side.restarts for side in pair.sides) > restarts  # who failed has another process
+    clean(engine)
+
+
+def test_sizes_are_both_sides_while_one_is_being_started(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = pair.two()
+    before = engine.record()
+    monkeypatch.setattr(pair.sides[DECODE], "opened", None)
+    found = engine.record()
+    assert found["derived"] == before["derived"] and found["memory"]["process_rss_bytes"] is None

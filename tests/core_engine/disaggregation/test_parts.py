@@ -16,7 +16,7 @@ from core_engine.disaggregation.books import Books
 from core_engine.disaggregation.copying import copy_in, copy_out
 from core_engine.disaggregation.leases import Leases
 from core_engine.disaggregation.router import Phase, Router
-from core_engine.disaggregation.sides import threads_of_sides
+from core_engine.disaggregation.sides import TwoSides, threads_of_sides
 from core_engine.disaggregation.wire import Wire
 from core_engine.engine import Engine
 from core_engine.model.loader import LoadedModel
@@ -304,3 +304,15 @@ def test_the_sides_share_what_one_process_would_have(monkeypatch: pytest.MonkeyP
     assert threads_of_sides(8) == ((4, 4), [(), ()])
     monkeypatch.setattr(f"{module}.cpu_quota", lambda: 1.5)
     assert threads_of_sides(2) == ((1, 1), [(), ()])
+
+
+def test_a_model_that_is_let_go_gives_its_shared_memory_back() -> None:
+    memory, progress = make_memory(), make_memory()
+    os.ftruncate(memory, 1 << 20)
+    model = TwoSides(None, None, (), memory, progress)  # type: ignore[arg-type]
+    model.close()
+    assert os.fstat(memory).st_size == 0
+    del model
+    for descriptor in (memory, progress):
+        with pytest.raises(OSError):
+            os.fstat(descriptor)

@@ -1,10 +1,11 @@
-"""A rank that only obeys: for tests of supervision, without torch. Run as a module by RankProcesses."""
+"""A rank that only obeys: for tests of supervision. Run as a module by RankProcesses."""
 
 from __future__ import annotations
 
 import argparse
 import os
 import pickle
+import struct
 import time
 from multiprocessing.connection import Connection
 
@@ -27,7 +28,17 @@ def main() -> None:
             what, rank = pickle.loads(control.recv_bytes())
         except EOFError:
             os._exit(0)
-        if what == "slow":
+        if what == "logits":  # rank 0 answers as behind a step; rank 1 fails, says so first and ends as ranks do
+            from core_engine.parallel.messages import Failed
+
+            if options.rank:
+                control.send(Failed("ValueError", "no", (), "", False))
+                time.sleep(0.2)
+                os._exit(71)
+            time.sleep(0.1)
+            control.send(rank)
+            control.send_bytes(b"\x80" * 8)
+        elif what == "slow":
             for _ in range(60):
                 time.sleep(0.1)
                 progress.step(options.rank)
@@ -35,6 +46,9 @@ def main() -> None:
             if what == "exit":
                 os._exit(3)
             if what == "hang":
+                time.sleep(600)
+            if what == "half":  # it stops in the middle of an answer
+                os.write(control.fileno(), struct.pack("!i", 1000) + b"some of it")
                 time.sleep(600)
             if what == "leave":
                 control.close()

@@ -3,6 +3,7 @@ quantized KV. The ranks are threads here (see threads.py)."""
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +14,13 @@ from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.executor.make import make_executor
 from core_engine.model.loader import LoadedModel
+from core_engine.parallel import shards
 from core_engine.parallel.executor import ParallelExecutor
+from core_engine.parallel.messages import Load, Loaded
 from core_engine.request import SamplingParams
 from experiments.metrics import compute_metrics
 from ledger.errors import InputError
+from ledger.model_spec import load_model_spec
 from ledger.weight_formats import weight_bytes_of
 from tests.core_engine.conftest import FAMILIES, load_fp32, make_tiny
 from tests.core_engine.oracle import ragged_prompts
@@ -190,3 +194,31 @@ def test_combinations_that_ranks_lack_are_refused_together() -> None:
     text = str(caught.value)
     assert all(name in text for name in ("kernels", "graph", "weights", "speculation")) and "\n" not in text
     assert EngineConfig.from_settings({"tensor_parallel": 2, "pipeline_parallel": 2}).ranks == 4
+
+
+class FakeRanks:
+    """Ranks that say at once that they have met."""
+
+    store = Path()
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def ask(self, message: Load) -> list[Loaded]:
+        FakeRanks.store = Path(message.store)
+        assert self.store.parent.is_dir()
+        return [Loaded(1, None, 1, ())] * 2
+
+
+@pytest.mark.parametrize(("backend", "stays"), [("gloo", False), ("nccl", True)])
+def test_where_ranks_meet_is_there_as_long_as_their_backend_asks_for_it(
+    backend: str, stays: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(shards, "RankProcesses", FakeRanks)
+    monkeypatch.setattr(shards, "_backend", lambda *_: backend)
+    config, spec = EngineConfig.from_settings({"tensor_parallel": 2}), load_model_spec("llama-3.1-8b")
+    model = shards.start_shards(config, None, spec, torch.device("cpu"), torch.float32, print)  # type: ignore[arg-type]
+    assert FakeRanks.store.parent.is_dir() is stays
+    del model
+    gc.collect()
+    assert not FakeRanks.store.parent.exists()

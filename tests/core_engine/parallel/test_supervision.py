@@ -13,8 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from core_engine.parallel.messages import Stepped
 from core_engine.parallel.processes import RankLost, RankProcesses
 from core_engine.parallel.shards import cores_of_ranks
+from ledger.parallel import Traffic
 
 MODULE = "tests.core_engine.parallel.idle_rank"
 NAME = "tensor_parallel=2, pipeline_parallel=1"
@@ -43,6 +45,15 @@ def wait_gone(pids: list[int]) -> bool:
 @pytest.fixture
 def ranks() -> Iterator[RankProcesses]:
     found = RankProcesses(2, [(), ()], 1, name=NAME, standing_still_s=STILL_S, module=MODULE)
+    yield found
+    found.close()
+    assert wait_gone(found.pids)
+
+
+@pytest.fixture
+def impatient() -> Iterator[RankProcesses]:
+    found = RankProcesses(2, [(), ()], 1, name=NAME, standing_still_s=1.0, module=MODULE)
+    found.ask(("echo", -1))
     yield found
     found.close()
     assert wait_gone(found.pids)
@@ -91,6 +102,24 @@ def test_a_stopped_rank_does_not_stop_the_driver(ranks: RankProcesses) -> None:
     with pytest.raises(RankLost, match="rank 0 of 2 stood still"):
         ranks.ask(("echo", -1))
     assert wait_gone(ranks.pids)
+
+
+def test_a_rank_that_stops_in_the_middle_of_an_answer_does_not_stop_the_driver(impatient: RankProcesses) -> None:
+    with pytest.raises(RankLost, match="rank 1 of 2 stood still"):
+        impatient.ask(("half", 1))
+
+
+def test_a_message_larger_than_a_socket_to_a_stopped_rank_does_not_stop_the_driver(impatient: RankProcesses) -> None:
+    os.kill(impatient.pids[1], signal.SIGSTOP)
+    with pytest.raises(RankLost, match="rank 1 of 2 stood still"):
+        impatient.ask(("echo", "x" * 4_000_000))
+
+
+def test_logits_of_one_rank_are_not_taken_for_an_answer_when_another_failed() -> None:
+    ranks = RankProcesses(2, [(), ()], 1, name=NAME, module=MODULE)
+    stepped = Stepped(0, 1, 0, 0, 0, 1, Traffic(), (1, 2))
+    with pytest.raises(RankLost, match="rank 1 of 2 failed: ValueError: no"):
+        ranks.ask(("logits", stepped))
 
 
 def test_ranks_that_nobody_refers_to_end() -> None:
