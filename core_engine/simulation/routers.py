@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 from typing import Protocol
@@ -10,6 +11,7 @@ from core_engine.simulation.job import Job
 from core_engine.simulation.replica import Replica
 from ledger.errors import InputError
 
+PIECE = 64  # tokens of a prompt that are told apart together
 ROUTERS = ("least-loaded", "round-robin", "prefix-aware")
 
 
@@ -81,12 +83,19 @@ class PrefixAware:
 
 
 def _chain(job: Job) -> list[bytes]:
-    """A key for each prefix of the job in whole pieces of hash ids, the shortest first."""
+    """A key for each prefix of the job in whole pieces (of tokens, or hash ids that stand for them), shortest first."""
     keys, parent = [], b""
-    for name in job.prefix_ids:
-        parent = blake2b(parent + name.to_bytes(8, "little", signed=True), digest_size=16).digest()
+    for piece in _pieces(job):
+        parent = blake2b(parent + piece, digest_size=16).digest()
         keys.append(parent)
     return keys
+
+
+def _pieces(job: Job) -> list[bytes]:
+    if job.token_ids is None:
+        return [name.to_bytes(8, "little", signed=True) for name in job.prefix_ids]
+    tokens = array("q", job.token_ids)
+    return [tokens[end - PIECE : end].tobytes() for end in range(PIECE, len(tokens) + 1, PIECE)]
 
 
 def router(name: str) -> Router:

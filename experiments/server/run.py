@@ -68,6 +68,11 @@ class ServeSpec:
             raise InputError("--max-body-bytes", self.max_body_bytes, "a whole number of bytes from 1 up")
         if self.grace_s < 0:
             raise InputError("--grace", self.grace_s, "a number of seconds from 0 up")
+        if any(config.disaggregation == "on" for config in self.configs()):
+            raise InputError(
+                "disaggregation", "on",
+                "off: the server steps engines of this process; bench and compare run prefill and decode apart",
+            )  # fmt: skip
         if self.canary is not None and max(config.ranks for config in self.configs()) > 1:
             raise InputError(
                 "--canary-set", "several ranks", "tensor_parallel=1 and pipeline_parallel=1 in both engines"

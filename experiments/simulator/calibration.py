@@ -28,7 +28,7 @@ from experiments.simulator.design import Designed, design
 from experiments.simulator.fit import Fit, Observation, fit
 from experiments.store import data_home
 from ledger.device_profile import DeviceProfile, Efficiency
-from ledger.errors import CannotRunError
+from ledger.errors import CannotRunError, InputError
 from ledger.hardware import Accelerator
 from ledger.model_spec import ModelSpec
 from ledger.step_time import StepTimes
@@ -68,6 +68,7 @@ def calibrate_simulator(
 
     began = time.perf_counter()
     config = EngineConfig.from_settings(settings)
+    _refuse_several_processes(config)
     rig = rig or Rig(report)
     report("loading the model")
     loaded = rig.loaded(config)
@@ -85,6 +86,13 @@ def calibrate_simulator(
     )
     host = (host_step_s, host_row_s)
     return _entry(config, loaded.spec, formats, profile, found, host, engine.environment | machine(), began)
+
+
+def _refuse_several_processes(config: EngineConfig) -> None:
+    """A calibration is of one engine on this device: simulated splits follow from it and a link."""
+    for name, usual in (("tensor_parallel", 1), ("pipeline_parallel", 1), ("disaggregation", "off")):
+        if (given := config.settings()[name]) != usual:
+            raise InputError(name, given, f"{usual}: one process is calibrated, splits are simulated from it")
 
 
 def formats_of(config: EngineConfig, dtype: str) -> dict[str, str]:

@@ -91,6 +91,8 @@ class SimulateSpec(BenchSpec):
             raise InputError("speculation", self.settings["speculation"], "a measured --acceptance beside it")
         if self.gpu.lower() == THIS and (self.tp, self.pp, self.cp) != (1, 1, 1):
             raise InputError("tp, pp or cp", "above 1", "1 with --gpu this: no link of this machine is calibrated")
+        if self.on_this and self.weights != SimulateSpec.weights:
+            raise InputError("weights", self.weights, "a card beside it; with --gpu this, --set weights=NAME")
         if self.link is not None:
             named_link(self.link)
 

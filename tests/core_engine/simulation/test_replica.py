@@ -142,6 +142,16 @@ def apart(jobs: list[Job], link: Link, *, lanes: int = 1, **settings: Any) -> tu
     return sorted(ended, key=lambda item: item.job.index), done
 
 
+def test_prompts_given_as_tokens_go_where_their_beginning_was() -> None:
+    begin = [[family] * 128 for family in (1, 2)]
+    jobs = [Job(index, index * NS, 130, 3, 3, token_ids=[*begin[index // 2 % 2], index, index]) for index in range(8)]
+    ended, _ = served(jobs, replicas=2, route="prefix-aware")
+    first, second = ({item.replica for item in ended if item.job.index // 2 % 2 == family} for family in (0, 1))
+    # All replicas are idle at every arrival: only the prefix tells where a family's later requests go.
+    assert len(first) == len(second) == 1
+    assert sum(item.prefix_hit_tokens for item in ended) == 6 * 128
+
+
 def test_waiting_after_the_first_token_is_told_apart() -> None:
     ended, _ = served(jobs_of(60, 200.0, prompt=300, output=200), blocks=60)
     assert any(item.preemptions and item.late_queue_ns for item in ended)

@@ -213,6 +213,8 @@ def test_only_this_machine_gets_in_without_a_key() -> None:
     for changes in ({"port": 70000}, {"max_body_bytes": 0}, {"grace_s": -1.0}):
         with pytest.raises(InputError):
             ServeSpec(config, **changes)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match=r"disaggregation.*compare"):
+        ServeSpec(type(config).from_settings({"disaggregation": "on"}))
 
 
 def test_a_port_that_is_taken_is_said_before_anything_is_loaded(capsys: pytest.CaptureFixture[str]) -> None:

@@ -88,6 +88,7 @@ def test_speculation_needs_a_measured_acceptance_and_gains_with_it() -> None:
         ({"replicas": 2, "concurrency": 4, "rate_rps": None}, "times of its own"),
         ({"gpu": "this", "model": "embedded", "tp": 2}, "tp"),
         ({"settings": {"disaggregation": "on"}}, "prefill_replicas"),
+        ({"gpu": "this", "model": "embedded", "weights": "w8a16"}, "--set weights"),
     ],
 )
 def test_what_cannot_be_is_refused_by_name(changes: dict[str, Any], word: str) -> None:
@@ -259,3 +260,9 @@ def test_a_ring_over_a_slow_link_stops_paying_and_all_reduces_eat_what_ranks_bri
     assert rows["NVLink 4", 8, 1]["decode_step_s"] < rows["NVLink 4", 1, 1]["decode_step_s"]
     assert rows["Ethernet, 100 Gbit/s", 8, 1]["decode_step_s"] > rows["Ethernet, 100 Gbit/s", 1, 1]["decode_step_s"]
     assert all(row["provenance"] == "simulated" for row in rows.values())
+
+
+@pytest.mark.parametrize("settings", [{"tensor_parallel": 2}, {"pipeline_parallel": 2}, {"disaggregation": "on"}])
+def test_one_process_is_calibrated(settings: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match=f"{next(iter(settings))}.*one process"):
+        calibration.calibrate_simulator(settings)
