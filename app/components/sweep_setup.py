@@ -11,6 +11,8 @@ from app.components.run_button import run_button
 from app.state import t, workload_name
 from experiments.sweep_setup import ANSWERS, OWN, RANGES, REPEATS, WORKLOADS, Choice
 
+SLO_EXAMPLE = "ttft_p95=0.5,itl_p95=0.1"  # as it is typed, in any language
+
 
 def setup(
     page: str,
@@ -29,7 +31,7 @@ def setup(
         with second:
             over = choice(page, "over", t("load.over"), [*RANGES, OWN], "clients_8", _range, help=t("load.over_help"))
         with third:
-            slo = text(page, "slo", t("load.slo"), "", help=t("load.slo_help"), placeholder="ttft_p95=0.5,itl_p95=0.1")
+            slo = text(page, "slo", t("load.slo"), "", help=t("load.slo_help"), placeholder=SLO_EXAMPLE)
         typed = text(page, "range", t("load.typed"), "rate=0.5,1,2", help=t("load.typed_help")) if over == OWN else ""
         columns = st.columns(4)
         with columns[0]:

@@ -24,8 +24,9 @@ from app.state import error_text, language, set_address, store, t, translated
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
 from experiments.report import headline, report_html, report_json
+from experiments.report.other_terms import metrics_in, other_terms_rows
 from experiments.report.run_report import report_text
-from experiments.report.words import MISSING
+from experiments.report.words import MISSING, Words
 from experiments.run_file import SUFFIX, export_run, import_run
 from experiments.runs_view import facts
 from experiments.store import Run
@@ -216,8 +217,18 @@ def _details(run_id: str) -> None:
             _links(run, details=False)
             _actions(run, "one")
             st.button(t("runs.close"), icon=":material/close:", type="tertiary", on_click=_close)
+        _other_terms(run)
         with st.expander(t("runs.facts")):
             st.table([{t("runs.fact"): fact.name, run.id: fact.values[0]} for fact in facts([run])])
+
+
+def _other_terms(run: Run) -> None:
+    """The run as other benchmarks would have told it."""
+    header, rows = other_terms_rows(metrics_in(run.result or {}), Words(language()))
+    if rows:
+        with st.expander(t("runs.other_terms")):
+            st.caption(t("runs.other_terms_help"))
+            st.dataframe([dict(zip(header, row, strict=True)) for row in rows], hide_index=True)
 
 
 def _comparison(listed: list[Run]) -> None:

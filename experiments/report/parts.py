@@ -8,6 +8,7 @@ from typing import Any
 from experiments.report import charts
 from experiments.report.definitions import DEFINITIONS, definitions
 from experiments.report.html import Markup, join, tag
+from experiments.report.other_terms import other_terms_rows
 from experiments.report.page import badge, card, heading, pairs, plain, table
 from experiments.report.reproduce import command_of
 from experiments.report.words import MISSING, WORDS, Words, number
@@ -185,21 +186,11 @@ def meanings(names: Iterable[str], words: Words) -> Markup:
 
 def other_terms(metrics: Mapping[str, Any], words: Words) -> Markup | None:
     """The run in the terms of other tools, where the metrics carry them."""
-    told = metrics.get("in_other_terms")
-    if not isinstance(told, Mapping) or not told:
+    header, rows = other_terms_rows(metrics, words)
+    if not rows:
         return None
-    parts = [join(tag("h3", str(tool)), _terms(terms, words)) for tool, terms in told.items()]
-    return card(heading(words("other_terms"), "computed", words, words("other_terms_caption")), *parts)
-
-
-def _terms(terms: Any, words: Words) -> Markup:
-    """One tool's figures: an object of names and values, or a list of rows that are objects."""
-    if isinstance(terms, list) and terms and all(isinstance(row, Mapping) for row in terms):
-        columns = list(dict.fromkeys(str(name) for row in terms for name in row))
-        return table(columns, [[_cell(row.get(name)) for name in columns] for row in terms])
-    if isinstance(terms, Mapping):
-        return table([words("term"), words("value")], [[str(name), _cell(value)] for name, value in terms.items()])
-    return tag("p", plain(terms))
+    label = heading(words("other_terms"), "computed", words, words("other_terms_caption"))
+    return card(label, table(header, rows, numeric=(4, 5, 6)))
 
 
 def _cell(value: Any) -> str:

@@ -10,11 +10,13 @@ import pytest
 
 from app.i18n import catalogue, translate
 from experiments import jobs
+from experiments.metrics.translation import in_other_terms
 from experiments.operators.spec import ProfileSpec
 from experiments.runs_view import facts
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
 from tests.app.alone import page_alone, texts, used
+from tests.experiments.records import record, request
 
 HOSTILE = "<script>alert(1)</script>[x](http://evil)"
 
@@ -149,3 +151,14 @@ def test_facts_leave_out_guesses_and_cut_long_texts(store: Store) -> None:
     told = {fact.name: fact.values[0] for fact in facts([store.get_run(run_id)])}
     assert not {"guess_pct", "predictions.a", "rate_rps"} & set(told) and len(told["note"]) < 250
 
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_run_is_told_in_other_tools_terms_with_how_they_differ(store: Store, lang: str) -> None:
+    terms = in_other_terms(record(request([(100, 1), (120, 1)])))
+    run_id = bench(store)
+    store.update_run(run_id, result={"in_other_terms": terms})
+    app = page_alone("runs", lang=lang, run=run_id)
+    assert translate(lang, "runs.other_terms") in [item.label for item in app.expander]
+    (table,) = [frame.value for frame in app.dataframe if "vllm" in set(frame.value.iloc[:, 0])]
+    assert len(table) == sum(map(len, terms.values()))
+    assert any("发送" in text for text in table.iloc[:, -1]) == (lang == "zh")

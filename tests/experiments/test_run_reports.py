@@ -19,6 +19,7 @@ from experiments.cli import run as command_line
 from experiments.factorial import run_factorial
 from experiments.kinds import KINDS
 from experiments.metrics import compute_metrics
+from experiments.metrics.translation import in_other_terms
 from experiments.operators.run import changes_json
 from experiments.quality.choices import ItemScore
 from experiments.quality.items import Item
@@ -235,16 +236,21 @@ def test_energy_is_shown_where_it_was_measured_and_absent_otherwise(store: Store
     assert "3.25" in report_html(stored(store, "compare", compared), store)
 
 
-@pytest.mark.parametrize("terms", [
-    {"vLLM bench serve": {"Mean TTFT (ms)": 12.5}, "AIPerf": {"time_to_first_token": None}},
-    {"vLLM bench serve": [{"name": "Mean TTFT (ms)", "value": 12.5, "ours": "ttft_s"}]},
-])  # fmt: skip
-def test_other_tools_terms_are_shown_where_the_metrics_carry_them(store: Store, terms: Any) -> None:
-    page = report_html(stored(store, "bench", _bench(in_other_terms=terms)), store)
-    title = escape(Words("en")("other_terms"))
-    assert title in page and "vLLM bench serve" in page
-    assert "Mean TTFT (ms)" in page and "12.50" in page
-    assert title not in report_html(stored(store, "bench"), store)
+@pytest.mark.parametrize(("lang", "why"), [("en", "counts from the send"), ("zh", "从发送时刻算起")])
+def test_other_tools_terms_are_shown_with_how_they_differ(store: Store, lang: str, why: str) -> None:
+    terms = in_other_terms(record(request([(100, 1), (120, 1)])))
+    assert {row["why"] is None for rows in terms.values() for row in rows} == {True, False}
+    page = report_html(stored(store, "bench", _bench(in_other_terms=terms)), store, lang)
+    title = escape(Words(lang)("other_terms"))
+    assert title in page and "time_per_output_token" in page and why in page
+    reasons = {row["why"] for rows in terms.values() for row in rows} - {None}
+    assert lang == "en" or not any(reason in page.partition("<script")[0] for reason in reasons)
+    assert title not in report_html(stored(store, "bench", _bench(in_other_terms={})), store, lang)
+
+
+@pytest.mark.parametrize("terms", [7, {"vllm": 7}, {"vllm": [7]}, {"vllm": {"ttft": 1}}, {"vllm": [{"mean": "x"}]}])
+def test_other_terms_of_another_shape_break_no_report(store: Store, terms: Any) -> None:
+    assert "</html>" in report_html(stored(store, "bench", _bench(in_other_terms=terms)), store)
 
 
 def _hostile(value: Any) -> Any:
