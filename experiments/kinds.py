@@ -191,6 +191,25 @@ def _says_plan(spec: Spec) -> str:
     return _joined(spec["model"], f"{spec['rate_rps']:g}/s on {','.join(spec['gpus'])}", spec.get("slo") or "")
 
 
+# -- jitter --------------------------------------------------------------------------------------------------------
+
+
+def _check_jitter(spec: Spec) -> dict[str, Any]:
+    from experiments.jitter.spec import JitterSpec
+
+    return JitterSpec.from_dict(spec).to_dict()
+
+
+def _run_jitter(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.jitter.run import run_jitter
+
+    return run_jitter(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_jitter(spec: Spec) -> str:
+    return _joined(f"{', '.join(name for name, _ in spec['arms'])} on {short_name(spec['workload'])}", _settings(spec))
+
+
 # -- claim ---------------------------------------------------------------------------------------------------------
 
 
@@ -258,5 +277,6 @@ KINDS: dict[str, Kind] = {
         has_events=True,
     ),
     "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
+    "jitter": Kind(check=_check_jitter, run=_run_jitter, says=_says_jitter, has_events=True),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

@@ -34,6 +34,7 @@ from experiments.claims import (
     piled_up,
     prefix_reuse,
     ranks,
+    separated,
     two_loads,
     weight_quality,
 )
@@ -102,6 +103,10 @@ CHECKED_BY_SWEEP: dict[str, Callable[[Mapping[str, Any], Sweep], dict[str, Any]]
     "C44": capped_batch.check,
     "C46": two_loads.check,
 }
+CHECKED_BY_JITTER: dict[str, Callable[[Mapping[str, Any], separated.Jitter], dict[str, Any]]] = {
+    "C22": separated.disturbed,
+    "C23": separated.separated,
+}
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
@@ -118,6 +123,7 @@ def run_claim(
     evaluate: Evaluate | None = None,
     measure: Measure | None = None,
     sweep: Sweep | None = None,
+    jitter: separated.Jitter | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -128,7 +134,8 @@ def run_claim(
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. `factorial` does the same for a 2 x 2 experiment, `bench` for a single run, which is not kept, `evaluate`
-    for an evaluation, whose scores are kept, `measure` for forms of draft and `sweep` for a sweep, whose runs are kept.
+    for an evaluation, whose scores are kept, `measure` for forms of draft, `sweep` for a sweep and `jitter` for arms
+    side by side, whose runs are kept.
     Raises InputError for an unknown claim or option.
     """
     claim = get_claim(claim_id)
@@ -153,6 +160,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_SWEEP:
         sweep = sweep or _stored_sweep(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_SWEEP[claim.id](options or {}, sweep)
+    elif claim.id in CHECKED_BY_JITTER:
+        jitter = jitter or _stored_jitter(store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_JITTER[claim.id](options or {}, jitter)
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
@@ -226,6 +236,25 @@ def _stored_sweep(store: Store, on_live: Callable[[dict[str, Any]], None], shoul
         )
 
     return sweep
+
+
+def _stored_jitter(
+    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+) -> separated.Jitter:
+    """Runs arms side by side in this process and keeps the run, so that the evidence can be opened."""
+
+    def jitter(spec: dict[str, Any]) -> Mapping[str, Any]:
+        from experiments.jitter import JitterSpec, run_jitter
+
+        checked = JitterSpec.from_dict(spec)
+        return run_kept(
+            store,
+            "jitter",
+            checked.to_dict(),
+            lambda run_id: run_jitter(checked, store, run_id, on_live, should_cancel),
+        )
+
+    return jitter
 
 
 def _stored_comparison(

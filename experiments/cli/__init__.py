@@ -21,6 +21,7 @@ from experiments.cli import (
     evaluate,
     factorial,
     generate,
+    jitter,
     kv,
     ledger,
     measure,
@@ -73,6 +74,7 @@ app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("factorial")(factorial.factorial)
 app.command("sweep")(sweep.sweep)
+app.command("jitter")(jitter.jitter)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
 app.command("profile")(profile.profile)

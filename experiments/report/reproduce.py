@@ -72,6 +72,16 @@ def _factorial(spec: Spec) -> Parts:
     return ["factorial", *varied, *options, *_sets(spec.get("settings"))]
 
 
+def _jitter(spec: Spec) -> Parts:
+    arms = [
+        part
+        for name, settings in spec.get("arms") or ()
+        for part in ("--arm", f"{name}:{','.join(f'{key}={value}' for key, value in settings.items())}")
+    ]
+    options = _options(spec, {"workload": "--workload", "repeats": "--repeats", **LOAD})
+    return ["jitter", *arms, *options, *_sets(spec.get("settings"))]
+
+
 def _sweep(spec: Spec) -> Parts:
     values = spec.get("values")
     over = f"{spec.get('over')}={_listed(values)}" if values else str(spec.get("over"))
@@ -136,6 +146,6 @@ def _claim(spec: Spec) -> Parts:
 
 
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
-    "bench": _bench, "compare": _compare, "sweep": _sweep, "factorial": _factorial, "eval": _eval,
+    "bench": _bench, "compare": _compare, "sweep": _sweep, "jitter": _jitter, "factorial": _factorial, "eval": _eval,
     "speculation": _speculation, "profile": _profile, "claim": _claim, "plan": _plan,
 }  # fmt: skip

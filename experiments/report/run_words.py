@@ -11,6 +11,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "kind_profile": ("Profile of a step", "单步剖析"),
     "kind_sweep": ("Load sweep", "负载扫描"),
     "kind_plan": ("Plan of a cluster", "集群规划"),
+    "kind_jitter": ("Steadiness", "平稳性"),
     "kind_factorial": ("Factorial experiment", "析因实验"),
     "kind_other": ("Run: {kind}", "运行：{kind}"),
     "state_done": ("done", "完成"),

@@ -49,6 +49,15 @@ WORKLOADS: dict[str, WorkloadSpec] = {
             text="long-doc",
         ),
         WorkloadSpec(
+            name="long-prompts",
+            description="Short prompts with long answers, and one prompt in five of 384 to 512 tokens among them.",
+            num_requests=20,
+            arrivals=Poisson(1.5),
+            prompt_tokens=LongTailed(body=(16, 48), tail=(384, 512), share=1 / 5),
+            output_tokens=LogUniform(48, 80),
+            max_tokens=96,
+        ),
+        WorkloadSpec(
             name="long-tail",
             description="One answer in eight is long, the others very short; every request states a limit of "
             "512 tokens. All come at once.",
