@@ -42,6 +42,7 @@ from core_engine.intake import RateLimit, refuse_full_queue, refuse_prompt, whol
 from core_engine.kv.format import KVFormat
 from core_engine.model.loader import LoadedModel
 from core_engine.outputs import Output
+from core_engine.plan import Watch
 from core_engine.request import Request, RequestLog, SamplingParams, State
 from core_engine.sessions import Session, Sessions
 from core_engine.speculation.proposer import NO_DRAFT
@@ -188,6 +189,14 @@ class DisaggregatedEngine(Answers):
         request.finish_reason, request.state = reason, State.FINISHED
         request.log.finish_ns = request.log.release_ns = now_ns
         self.sessions.end(request)
+
+    def add_score(self, token_ids: Sequence[int], start: int, watch: Watch | None = None) -> str:
+        """See Answers.add_score; CannotRunError for a watch, since distributions stay in prefill's process."""
+        if watch is not None:
+            raise CannotRunError(
+                "disaggregation=on: whole distributions stay in the process that computes them; use off to evaluate"
+            )
+        return super().add_score(token_ids, start)
 
     # -- steps ---------------------------------------------------------------------------------------------------
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 from core_engine.disaggregation.area import area_bytes
 from core_engine.disaggregation.messages import Copied, Resumed
 from core_engine.disaggregation.router import Phase, Ticket
+from core_engine.environment import resolve_threads
 from core_engine.live import WAITING_SHOWN, hit_rate
 from core_engine.memory_readings import process_rss_bytes
 from core_engine.trace import Trace
@@ -32,7 +33,8 @@ PAIRS = ("num_kv_blocks", "kv_pool_bytes", "kv_tail_bytes", "weights_bytes", "ac
 
 
 def environment(engine: DisaggregatedEngine) -> dict[str, Any]:
-    """Decode's description of the machine, with the threads and cores of both sides."""
+    """Decode's description of the machine, with the threads that one process would have and those of each side, which
+    are as many in all; of a single one both sides share the core."""
     opened, loaded = engine.sides[1].opened, [side.loaded for side in engine.sides]
     assert opened is not None
     both = {
@@ -40,7 +42,7 @@ def environment(engine: DisaggregatedEngine) -> dict[str, Any]:
         for side, found in zip(engine.sides, loaded, strict=True)
         if found is not None
     }
-    threads = sum(found.threads for found in loaded if found is not None)
+    threads = resolve_threads(engine.config.threads)
     return {**opened.environment, "threads": threads, "disaggregation": both}
 
 

@@ -11,6 +11,7 @@ from dataclasses import replace
 import torch
 
 from core_engine.config import EngineConfig
+from core_engine.disaggregation.sides import TwoSides
 from core_engine.environment import dtype_name
 from core_engine.executor.activation_meter import ActivationMeter
 from core_engine.executor.base import CaptureCost, Launched
@@ -47,7 +48,7 @@ class TorchExecutor:
 
     def __init__(
         self,
-        decoder: Decoder | CompiledDecoder | ShardedModel,
+        decoder: Decoder | CompiledDecoder | ShardedModel | TwoSides,
         *,
         block_size: int,
         kv_memory_bytes: int,
@@ -59,6 +60,8 @@ class TorchExecutor:
     ) -> None:
         if isinstance(decoder, ShardedModel):  # asked for steps alone, past make_executor
             raise InputError("tensor_parallel, pipeline_parallel", f"{decoder.tp}, {decoder.pp}", "1, 1 for this")
+        if isinstance(decoder, TwoSides):
+            raise InputError("disaggregation", "on", "off for this")
         spec = decoder.spec
         self.needs_hidden = False
         self.most_drafts = most_drafts

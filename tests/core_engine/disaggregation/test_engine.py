@@ -16,6 +16,7 @@ from core_engine.disaggregation.engine import DisaggregatedEngine
 from core_engine.disaggregation.router import Phase
 from core_engine.disaggregation.side import DECODE, PREFILL
 from core_engine.disaggregation.sides import side_settings
+from core_engine.executor.torch_executor import TorchExecutor
 from core_engine.request import SamplingParams
 from experiments import loadgen
 from experiments.metrics import compute_metrics, waterfalls
@@ -154,6 +155,15 @@ def test_a_record_is_an_engines_and_its_latencies_add_up(pair: Pair) -> None:
     assert metrics["kv_waste"]["pool_bytes"] == record["memory"]["kv_pool_bytes"]
     sides = record["environment"]["disaggregation"]
     assert record["environment"]["threads"] == 2 == sides["prefill"]["threads"] + sides["decode"]["threads"]
+
+
+def test_what_needs_the_model_in_this_process_is_refused_in_a_line(pair: Pair) -> None:
+    engine = pair.two()
+    with pytest.raises(CannotRunError, match="use off to evaluate"):
+        engine.add_score([1, 2, 3], 1, lambda start, distributions: None)
+    with pytest.raises(InputError, match="disaggregation: 'on' is not accepted; accepted: off for this"):
+        TorchExecutor(pair.loaded.decoder, block_size=8, kv_memory_bytes=1 << 20)
+    clean(engine)
 
 
 def test_the_queue_the_rate_and_what_never_fits_are_refused_at_the_door(pair: Pair) -> None:
