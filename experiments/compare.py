@@ -22,6 +22,8 @@ from experiments.estimate import Estimate
 from experiments.foresight import foreseen
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
+from experiments.metrics import parse_slo
+from experiments.metrics.objectives import check
 from experiments.quality.agreement import unknown
 from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
@@ -186,6 +188,7 @@ class _Comparison:
 
     def _arm(self, arm: int, pairs: int) -> dict[str, Any]:
         metrics = over_repeats(self.arms.metrics[arm][:pairs])
+        metrics["objectives"] = check(metrics, parse_slo(self.spec.slo))
         record = self.arms.first_records[arm]
         return {
             "value": self.spec.values[arm],

@@ -20,6 +20,8 @@ from experiments.factorial.effects import ASKED, judge_effects, readings
 from experiments.factorial.spec import FactorialSpec
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
+from experiments.metrics import parse_slo
+from experiments.metrics.objectives import check
 from experiments.quality.agreement import Agreement
 from experiments.rig import Rig, rig_or_own
 from experiments.statistics import ALPHA, CurveVerdict, alpha_at, decided
@@ -161,6 +163,7 @@ class _Factorial:
 
     def _arm(self, arm: int, pairs: int) -> dict[str, Any]:
         metrics = over_repeats(self.arms.metrics[arm][:pairs])
+        metrics["objectives"] = check(metrics, parse_slo(self.spec.slo))
         logprob = None
         if len(self.agreements) == ARMS - 1:
             agreement = self.agreements[max(0, arm - 1)]

@@ -290,3 +290,12 @@ def test_saying_what_is_needed_anyway_is_fine() -> None:
         {"variable": "kv_layout", "values": ["contiguous", "paged"], "settings": {"prefix_cache": "off"}}
     )
     assert CompareSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+
+
+def test_an_arms_objectives_are_those_of_its_median_not_of_its_first_repeat(clock: VirtualClock) -> None:
+    rig = FakeRig(clock, noise=0.2)
+    result = compare(clock, rig, variable="batching", values=["static", "continuous"], repeats=3, num_requests=2,
+                     slo="ttft_p95=9,itl_p95=9")  # fmt: skip
+    for arm in result["arms"]:
+        shown = {row["name"]: row["value"] for row in arm["metrics"]["objectives"]}
+        assert shown == {f"{name}_p95": arm["metrics"][f"{name}_s"]["p95"] for name in ("ttft", "itl")}
