@@ -66,10 +66,18 @@ def _verdict(result: Mapping[str, Any]) -> None:
                 st.markdown(escape(sentences(told)))
         if cheapest is not None:
             st.caption(escape(binding_text(cheapest["binding"])))
-        card = least_certain(result)
-        st.caption(t("plan.band", card=escape(card["label"]), band=number(card["error_band_pct"])))
+        card, band = _certainty(result, cheapest)
+        st.caption(t("plan.band", card=escape(card), band=number(band)))
     for warning in result["warnings"]:
         st.warning(escape(translated(warning)))
+
+
+def _certainty(result: Mapping[str, Any], plan: Plan | None) -> tuple[str, float]:
+    """The card whose error band counts, and the band in %: the cheapest plan's, without a plan the widest."""
+    if plan is not None:
+        return plan["gpu_label"], plan["error_band_pct"]
+    card = least_certain(result)
+    return card["label"], card["error_band_pct"]
 
 
 def _sentence(result: Mapping[str, Any], plan: Plan) -> str:
@@ -133,7 +141,9 @@ def _cells(plan: Plan) -> dict[str, str]:
     tpot = plan["tpot_s"]["p95"]
     cells = {
         "plan": f"{plan['id']}{' ◆' if plan['on_front'] else ''}",
-        "deployment": escape(f"{plan['gpu_label']}, {_how(plan)}"),
+        "deployment": escape(
+            f"{plan['gpu_label']}, {_how(plan)}, {plan['max_num_seqs']} × {plan['max_num_batched_tokens']:,}"
+        ),
         "devices": str(plan["devices"]),
         "cost": number(plan["cost_per_million_output_tokens"]),
         "user": number(plan["tokens_per_s_per_user"]),

@@ -140,7 +140,7 @@ def _links(result: Mapping[str, Any]) -> None:
             section_head(f"{t('ranks.links')} {badge('computed')}", t("ranks.links_caption"), pd.DataFrame(computed),
                          "links")  # fmt: skip
             cells = [
-                {t("ranks.col_step"): row["part"], t("ranks.col_reduces"): str(row["all_reduces"]),
+                {t("ranks.col_what"): row["part"], t("ranks.col_reduces"): str(row["all_reduces"]),
                  t("ranks.col_time"): f"{number(1000 * row['all_reduce_s'])} ms"}
                 for row in computed
             ]  # fmt: skip
