@@ -7,6 +7,7 @@ that is already configured: show it with `st.altair_chart(chart, theme=None, wid
 from app.charts.capacity import capacity_chart
 from app.charts.curves import change_strip, curve_card, guess_chart
 from app.charts.factorial import interaction_chart
+from app.charts.jitter import jitter_chart
 from app.charts.kv_trace import block_timeline, kinds_chart
 from app.charts.levers import levers_chart
 from app.charts.live import progress_chart, rate_chart, spark
@@ -35,6 +36,7 @@ other owner pairs phase predicted prefill progress queue rate rate_unit repeat r
 this_repeat time to_s tokens value weights your_guess
 launches
 alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
+longest_gap from_start prompt_tokens
 plan_mark front_mark replica_mark per_user per_card deployment plan_cost
 load knee measured_points pressed_points pareto other_points
 """
@@ -53,6 +55,7 @@ __all__ = [
     "curve_card",
     "guess_chart",
     "interaction_chart",
+    "jitter_chart",
     "kinds_chart",
     "ledger_chart",
     "levers_chart",

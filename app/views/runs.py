@@ -14,6 +14,7 @@ from app.navigation import (
     factorial_page,
     kernels_page,
     load_page,
+    parallel_page,
     plan_page,
     quantization_page,
     speculation_page,
@@ -44,6 +45,7 @@ PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "profile": kernels_page,
     "sweep": load_page,
     "plan": plan_page,
+    "jitter": parallel_page,
 }
 
 
