@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -44,3 +45,8 @@ def test_the_command_line_imports_without_page_libraries() -> None:
     block = "import sys\nfor name in ('streamlit', 'altair', 'pydantic'): sys.modules[name] = None\n"
     code = block + "import experiments.cli, core_engine.engine, ledger"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+
+
+def test_no_two_test_files_are_imported_under_one_name():
+    found = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
+    assert [name for name, times in found.items() if times > 1 and name != "conftest.py"] == []

@@ -34,7 +34,7 @@ operator over precision ridge seq_len state_account time_share usable verdict ch
 first_n format from_s held interval_95 kv_free kv_reserved kv_used label last_token measured memory noise_floor now
 other owner pairs phase predicted prefill progress queue rate rate_unit repeat request result same simulated state
 this_repeat time to_s tokens value weights your_guess
-launches
+launches product
 alpha speedup model_says form the_model needed_alpha chosen_form other_forms constructed
 longest_gap from_start prompt_tokens
 plan_mark front_mark replica_mark per_user per_card deployment plan_cost
