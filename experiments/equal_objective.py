@@ -66,10 +66,10 @@ class CapacitySearch:
     def curves(self, pairs: int) -> list[CurveSamples]:
         """Capacity, and the curves that repeats measure, each at its arm's own highest rate."""
         limits = [[known_limit(found) for found in searches[:pairs]] for searches in self.found]
+        baseline, candidate = limits
         floor = noise_floor(limits)
-        capacity = CurveSamples(
-            CURVE, "highest", "higher", *limits, noise_floor=None if floor is None else max(floor, PRECISION)
-        )
+        floor = None if floor is None else max(floor, PRECISION)
+        capacity = CurveSamples(CURVE, "highest", "higher", baseline, candidate, noise_floor=floor)
         others = performance_curves([metrics[:pairs] for metrics in self._arms.metrics])
         return [capacity, *(_only_where(limits, curve) for curve in others)]
 

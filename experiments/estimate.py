@@ -34,7 +34,8 @@ class Pace:
 
 def pace_of(steps: Iterable[Mapping[str, Any]]) -> Pace | None:
     """From an engine's step log; None where it has no step of decode alone."""
-    decoding, prefilling = [], []
+    decoding: list[tuple[float, Mapping[str, Any]]] = []
+    prefilling: list[tuple[float, Mapping[str, Any]]] = []
     for step in steps:
         duration_s = (step["commit_end_ns"] - step["plan_start_ns"]) / NS
         (prefilling if step["prefill_tokens"] else decoding).append((duration_s, step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import altair as alt
 
@@ -70,7 +70,7 @@ def _load_axis(rows: Rows, title: str) -> alt.X:
     if not all(isinstance(value, int | float) for value in values):
         return alt.X("x:N", sort=[str(value) for value in values], title=title, axis=alt.Axis(labelAngle=0))
     low, high = min(values), max(values)
-    kind = "log" if low > 0 and high / low >= LOG_FROM else "linear"
+    kind: Literal["log", "linear"] = "log" if low > 0 and high / low >= LOG_FROM else "linear"
     axis = alt.Axis(values=sorted(set(values)), title=title, grid=False, format="~g")
     return alt.X("x:Q", scale=alt.Scale(type=kind, domain=[low, high], nice=False, padding=14), axis=axis)
 

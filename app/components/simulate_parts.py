@@ -65,12 +65,12 @@ def _inputs(page: str) -> Deployment:
         seqs = whole(page, "seqs", t("plan.seqs"), 256, 1, 1024)
     with columns[5]:
         price = decimal(page, "price", t("plan.price"), 1.0, 0.01, 1000.0)
-    columns = st.columns(3)
-    with columns[0]:
+    load = st.columns(3)
+    with load[0]:
         rate = decimal(page, "rate", t("plan.rate"), 20.0, 0.01, 100_000.0)
-    with columns[1]:
+    with load[1]:
         prompt = whole(page, "in", t("plan.input"), 1024, 1, 32_768)
-    with columns[2]:
+    with load[2]:
         answer = whole(page, "out", t("plan.output"), 256, 1, 4096)
     assert kv_dtype in KV_DTYPES
     return Deployment(

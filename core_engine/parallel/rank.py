@@ -91,6 +91,7 @@ class Rank:
         from core_engine.executor.storage import tensors_of_cache
         from core_engine.memory_readings import return_freed_memory
 
+        assert self._cache is not None, "a rank measures after it was opened"
         cache = tensors_of_cache(self._cache)
         with ActivationMeter([*cache, *self._decoder.weights.tensors()]) as meter:
             for step in message.steps:

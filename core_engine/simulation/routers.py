@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from hashlib import blake2b
 from typing import Protocol
 
@@ -102,4 +102,9 @@ def router(name: str) -> Router:
     """The router of a name; InputError for one that is not known."""
     if name not in ROUTERS:
         raise InputError("router", name, ", ".join(ROUTERS))
-    return {"least-loaded": LeastLoaded, "round-robin": RoundRobin, "prefix-aware": PrefixAware}[name]()
+    made: dict[str, Callable[[], Router]] = {
+        "least-loaded": LeastLoaded,
+        "round-robin": RoundRobin,
+        "prefix-aware": PrefixAware,
+    }
+    return made[name]()

@@ -62,7 +62,7 @@ def _under(engine: str, deployment: Deployment) -> Deployment:
 
 def _of(engine: _Engine, candidate: Candidate, deployment: Deployment, kv_bytes: int, replicas: int) -> dict[str, Any]:
     rule = engine_rule(engine.name)
-    found = {"engine": rule.label, "lines": None, "files": {}, "model": "", "memory": None, "notes": []}
+    found: dict[str, Any] = {"engine": rule.label, "lines": None, "files": {}, "model": "", "memory": None, "notes": []}
     for name, value, known in (("weights", candidate.weights, engine.weights), ("KV", candidate.kv_dtype, engine.kv)):
         if value not in known:
             return found | {"notes": [f"{rule.label} documents no option for {name} in {value}"]}

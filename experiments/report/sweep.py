@@ -145,7 +145,7 @@ def _knees(knees: Mapping[str, Any], limits: Mapping[str, Any], words: Words) ->
 
 
 def _points(points: Sequence[Mapping[str, Any]], label: str, words: Words) -> Markup:
-    answer = {True: words("yes"), False: words("no")}
+    answer: dict[Any, str] = {True: words("yes"), False: words("no")}
     rows = [
         [str(point["label"]), number(point.get("output_tokens_per_s")), number(point.get("requests_per_s")),
          number(point.get("ttft_p95_s")), number(point.get("itl_p95_s")), number(point.get("goodput_rps")),

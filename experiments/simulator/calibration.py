@@ -75,7 +75,7 @@ def calibrate_simulator(
     card = _ceilings(config, loaded, report)
     engine = rig.engine(config)
     formats = formats_of(config, engine.environment["dtype"])
-    times = StepTimes(loaded.spec, _empty(card), **formats)
+    times = StepTimes(loaded.spec, _empty(card), weights=formats["weights"], kv_dtype=formats["kv_dtype"])
     observations = _design_observations(engine, times, budget_s, report)
     in_run, (host_step_s, host_row_s) = _run_observations(engine, times, report)
     found = fit(times, [*observations, *in_run])

@@ -75,7 +75,8 @@ def compared(row: dict[str, Any]) -> Compared:
             "settings": {"max_num_seqs": many, "prefix_cache": "off"},
         }
     )
-    made, ended = deployed(spec), []
+    made = deployed(spec)
+    ended: list[Any] = []
     rounds = 1 if row["load"] == "batch" else ROUNDS if many <= MANY else FEW_ROUNDS
     replica = made.replica(0, ended.append)
     for number in range(rounds * many):

@@ -6,6 +6,7 @@ engines on one node would measure each other, so a worker takes all of its node'
 
 from __future__ import annotations
 
+import logging
 import socket
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +41,8 @@ def fan_out(
     """
     with _cluster(spec) as ray:
         workers = _workers(ray, spec, make_measure)
-        waiting, busy = list(tasks), {}
+        waiting = list(tasks)
+        busy: dict[Any, Any] = {}
         try:
             while waiting or busy:
                 if should_cancel():
@@ -100,7 +102,7 @@ def _cluster(spec: SweepSpec) -> Iterator[Any]:
         yield ray
         return
     try:
-        ray.init(address=spec.ray_address, include_dashboard=False, log_to_driver=False, logging_level="error")
+        ray.init(address=spec.ray_address, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
     except Exception as error:  # a cluster that does not start raises a bare one
         line = " ".join(str(error).split())
         raise CannotRunError(f"--ray-address {spec.ray_address}: no Ray cluster answers there ({line})") from None

@@ -71,7 +71,7 @@ def latency_knee(points: Sequence[Measured], *, closed: bool) -> dict[str, Any]:
     drawn, how = _resampled(known)
     slopes, drawn_slopes = np.diff(measured) / np.diff(loads), np.diff(drawn, axis=1) / np.diff(loads)
     ends = np.quantile(drawn_slopes, [0.025, 0.975], axis=0)
-    steps = [
+    steps: list[dict[str, Any]] = [
         {"from": a.load, "to": b.load, "slope": float(slopes[i]), "ci95": [float(ends[0, i]), float(ends[1, i])]}
         for i, (a, b) in enumerate(pairwise(known))
     ]
