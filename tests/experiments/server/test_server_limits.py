@@ -309,12 +309,8 @@ def test_metrics_of_known_requests() -> None:
 def test_preemptions_are_counted_beyond_what_the_engine_remembers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engine_thread, "HISTORY_STEPS", 8)
     with serving({"kv_memory_mib": 1, "block_size": 16, "kv_watermark": 0.0, "prefix_cache": "off"}) as served:
-
-        async def scenario() -> None:
-            # A pool of 64 tokens: two requests of 3 + 40 do not fit together.
-            await asyncio.gather(*(call(served.app, PATH, {**BODY, "max_tokens": 40}) for _ in range(2)))
-
-        asyncio.run(scenario())
+        # A pool of 64 tokens: two samples of 3 + 40 do not fit together, and they start together.
+        ask(served.app, PATH, {**BODY, "max_tokens": 40, "n": 2, "temperature": 1.0, "seed": 1, "ignore_eos": True})
         assert served.metric("vllm:num_preemptions_total") >= 1
         assert len(served.engine.trace.steps) < 8 and len(served.engine.sessions.ended) <= 2
 
