@@ -43,6 +43,7 @@ from experiments.claims.comparison import Compare, Factorial
 from experiments.claims.draft_rows import Measure
 from experiments.claims.quality_rows import Arms, Evaluate
 from experiments.claims.sweep_rows import Sweep
+from experiments.kinds import kind_of
 from experiments.quality.evaluation import Evaluation
 from experiments.quality.items import Item
 from experiments.quality.texts import Text
@@ -158,16 +159,16 @@ def run_claim(
         measure = measure or _stored_drafts(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_DRAFTS[claim.id](options or {}, measure)
     elif claim.id in CHECKED_BY_SWEEP:
-        sweep = sweep or _stored_sweep(store or Store(), on_live, should_cancel)
+        sweep = sweep or _stored("sweep", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_SWEEP[claim.id](options or {}, sweep)
     elif claim.id in CHECKED_BY_JITTER:
-        jitter = jitter or _stored_jitter(store or Store(), on_live, should_cancel)
+        jitter = jitter or _stored("jitter", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_JITTER[claim.id](options or {}, jitter)
     elif claim.id in CHECKED_BY_COMPARISON:
-        compare = compare or _stored_comparison(store or Store(), on_live, should_cancel)
+        compare = compare or _stored("compare", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
     elif claim.id in CHECKED_BY_FACTORIAL:
-        factorial = factorial or _stored_factorial(store or Store(), on_live, should_cancel)
+        factorial = factorial or _stored("factorial", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_FACTORIAL[claim.id](options or {}, factorial)
     else:
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
@@ -220,76 +221,18 @@ def _stored_drafts(
     return measure
 
 
-def _stored_sweep(store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]) -> Sweep:
-    """Runs a sweep in this process and keeps it as a run of its own, so that the evidence can be opened."""
+def _stored(
+    kind: str, store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
+    """Runs an experiment of a kind in this process and keeps it as a run of its own: the evidence can be opened."""
 
-    def sweep(spec: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.sweep.run import run_sweep
-        from experiments.sweep.spec import SweepSpec
-
-        checked = SweepSpec.from_dict(spec)
+    def measure(spec: dict[str, Any]) -> Mapping[str, Any]:
+        found = kind_of(kind)
         return run_kept(
             store,
-            "sweep",
-            checked.to_dict(),
-            lambda run_id: run_sweep(checked, store, run_id, on_live, should_cancel),
+            kind,
+            found.check(spec),
+            lambda run_id: found.run(store.get_run(run_id), store, on_live, should_cancel),
         )
 
-    return sweep
-
-
-def _stored_jitter(
-    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
-) -> separated.Jitter:
-    """Runs arms side by side in this process and keeps the run, so that the evidence can be opened."""
-
-    def jitter(spec: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.jitter import JitterSpec, run_jitter
-
-        checked = JitterSpec.from_dict(spec)
-        return run_kept(
-            store,
-            "jitter",
-            checked.to_dict(),
-            lambda run_id: run_jitter(checked, store, run_id, on_live, should_cancel),
-        )
-
-    return jitter
-
-
-def _stored_comparison(
-    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
-) -> Compare:
-    """Runs a comparison in this process and keeps it as a run of its own, so that the evidence can be opened."""
-
-    def compare(options: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.compare import CompareSpec, run_comparison
-
-        spec = CompareSpec.from_dict(options)
-        return run_kept(
-            store,
-            "compare",
-            spec.to_dict(),
-            lambda run_id: run_comparison(spec, store, run_id, on_live, should_cancel),
-        )
-
-    return compare
-
-
-def _stored_factorial(
-    store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
-) -> Factorial:
-    """Runs a 2 x 2 experiment in this process and keeps it as a run of its own."""
-
-    def factorial(options: dict[str, Any]) -> Mapping[str, Any]:
-        from experiments.factorial import FactorialSpec, run_factorial
-
-        spec = FactorialSpec.from_dict(options)
-        return run_kept(
-            store,
-            "factorial",
-            spec.to_dict(),
-            lambda run_id: run_factorial(spec, store, run_id, on_live, should_cancel),
-        )
-
-    return factorial
+    return measure

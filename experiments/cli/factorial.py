@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.measure import check_writable
+from experiments.cli.measure import check_writable, run_job
 from experiments.cli.output import CANCELLED, DONE, note, print_json
 
 
@@ -39,21 +39,14 @@ def factorial(
     as_json: options.Json = False,
 ) -> int:
     """Change two variables in all four combinations: what each gives, and whether both give their product."""
-    from experiments import jobs
-    from experiments.cli.progress import follow, result_of
     from experiments.factorial import FactorialSpec, parse_factors
-    from experiments.store import Store
 
     load = (concurrency, time_scale, length_scale, max_prompt, max_output)
     fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     spec = FactorialSpec.from_dict({**fields, "factors": parse_factors(vary or []), "repeats": repeats})
     if report is not None:
         check_writable(report)
-    store = Store()
-    run = follow(jobs.start("factorial", spec.to_dict(), store), store, spec.arm_names())
-    result = result_of(run)
-    for warning in result["warnings"]:
-        note(f"warning: {warning}")
+    run, result = run_job("factorial", spec.to_dict(), list(spec.arm_names()))
     if report is not None:
         from experiments.report import factorial_html
 

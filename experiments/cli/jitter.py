@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.output import CANCELLED, DONE, note, print_json
+from experiments.cli.measure import run_job
+from experiments.cli.output import CANCELLED, DONE, print_json
 
 
 def jitter(
@@ -36,20 +37,13 @@ def jitter(
     as_json: options.Json = False,
 ) -> int:
     """Gaps between tokens, TTFT, throughput and refused requests of several settings on one workload."""
-    from experiments import jobs
-    from experiments.cli.progress import follow, result_of
     from experiments.jitter.spec import JitterSpec, parse_arms
-    from experiments.store import Store
 
     load = (concurrency, time_scale, length_scale, max_prompt, max_output)
     fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     chosen = {"arms": parse_arms(arms)} if arms else {}
     spec = JitterSpec.from_dict({**fields, **chosen, "repeats": repeats})
-    store = Store()
-    run = follow(jobs.start("jitter", spec.to_dict(), store), store, spec.names())
-    result = result_of(run)
-    for warning in result["warnings"]:
-        note(f"warning: {warning}")
+    run, result = run_job("jitter", spec.to_dict(), list(spec.names()))
     if as_json:
         print_json(result)
     else:

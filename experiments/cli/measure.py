@@ -45,7 +45,7 @@ def bench(
         raise InputError("--endpoint", ",".join(spec["endpoints"]), "one server; compare takes two")
     if dry_run:
         return _dry_run(spec, as_json=as_json)
-    run, result = _run_job("bench", spec, [short_name(workload)])
+    run, result = run_job("bench", spec, [short_name(workload)])
     if as_json:
         print_json(result)
     else:
@@ -112,7 +112,7 @@ def compare(
         check_writable(report)
     for warning in foreseen(spec):
         note(f"before it runs: {warning}")
-    run, result = _run_job("compare", spec.to_dict(), [str(value) for value in spec.values])
+    run, result = run_job("compare", spec.to_dict(), [str(value) for value in spec.values])
     if report is not None:
         write_report(run.id, report)
         note(f"report: {report}")
@@ -141,7 +141,7 @@ def _dry_run(fields: dict[str, Any], *, as_json: bool) -> int:
     return DONE
 
 
-def _run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dict[str, Any]]:
+def run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dict[str, Any]]:
     """Start a job, follow it and return (run, result); Failed carries a worker's line and exit code."""
     from experiments import jobs
     from experiments.cli.progress import follow, result_of

@@ -9,20 +9,21 @@ from experiments import loadgen
 from experiments.quality.agreement import MOST_REQUESTS, Agreement, mean_logprobs, same_token_ids, unknown
 from experiments.rig import Rig, WarmUp, draw_workload, warm_up
 from experiments.spec import BenchSpec
-from experiments.targets.target import OnPart, OnProgress, ShouldCancel, Target
+from experiments.targets.in_process import InProcess
+from experiments.targets.target import OnPart, ShouldCancel, Target
 from experiments.workloads import Workload, whole_prompt
 
 BASELINE, CANDIDATE = 0, 1
 Texts = list[tuple[tuple[int, ...], list[int]]]
 
 
-class EngineTarget:
+class EngineTarget(InProcess):
     """Engines of one configuration, made by `rig`, which loads a model once for all targets that share it."""
 
     def __init__(self, config: EngineConfig, rig: Rig) -> None:
+        super().__init__()
         self.config = config
         self._rig = rig
-        self._engine: Any = None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "engine"}
@@ -33,24 +34,8 @@ class EngineTarget:
     def warm_up(self, workload: Workload, should_cancel: ShouldCancel | None = None) -> WarmUp:
         return warm_up(self._rig, self.config, workload, should_cancel)
 
-    def reset(self) -> str:
-        self._engine = None  # the former pool is let go before there is a new one
-        self._engine = self._rig.engine(self.config)
-        return "a fresh engine with an empty pool"
-
-    def run(
-        self, workload: Workload, *, on_progress: OnProgress | None = None, should_cancel: ShouldCancel | None = None
-    ) -> dict[str, Any]:
-        if self._engine is None:
-            self.reset()
-        try:
-            return loadgen.run(self._engine, workload, on_progress=on_progress, should_cancel=should_cancel)
-        finally:
-            self._engine = None
-
-    def snapshot(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._engine.snapshot()
-        return found
+    def fresh(self) -> Any:
+        return self._rig.engine(self.config)
 
     def agreement(
         self,

@@ -5,24 +5,26 @@ from __future__ import annotations
 from typing import Any
 
 from core_engine.simulation.model import NumberedTokenizer, simulated_engine
-from experiments import loadgen
 from experiments.quality.agreement import Agreement, unknown
 from experiments.rig import WarmUp, draw_workload
 from experiments.simulator.deployment import Deployed
 from experiments.spec import BenchSpec
-from experiments.targets.target import OnPart, OnProgress, ShouldCancel, Target
+from experiments.targets.in_process import InProcess
+from experiments.targets.target import OnPart, ShouldCancel, Target
 from experiments.workloads import Workload
 
 LETTERS = 256  # prompts are drawn in bytes: lengths are exact and contents don't matter
 
 
-class SimulatorTarget:
+class SimulatorTarget(InProcess):
     """One replica of a deployment. tokenizer: a real one, so that prompts are those that a real engine is sent."""
 
+    FRESH = "a fresh simulated engine with an empty pool"
+
     def __init__(self, deployed: Deployed, tokenizer: Any = None) -> None:
+        super().__init__()
         self._deployed = deployed
         self._tokenizer = tokenizer or NumberedTokenizer(min(LETTERS, deployed.spec.vocab_size))
-        self._engine: Any = None
 
     def describe(self) -> dict[str, Any]:
         return {"kind": "simulator", **self._deployed.profile.to_json()}
@@ -34,26 +36,11 @@ class SimulatorTarget:
         """Nothing gets warm."""
         return WarmUp(0, True)
 
-    def reset(self) -> str:
+    def fresh(self) -> Any:
         found = self._deployed
-        self._engine = simulated_engine(
+        return simulated_engine(
             found.config, found.times, found.memory, tokenizer=self._tokenizer, acceptance=found.acceptance
         )
-        return "a fresh simulated engine with an empty pool"
-
-    def run(
-        self, workload: Workload, *, on_progress: OnProgress | None = None, should_cancel: ShouldCancel | None = None
-    ) -> dict[str, Any]:
-        if self._engine is None:
-            self.reset()
-        try:
-            return loadgen.run(self._engine, workload, on_progress=on_progress, should_cancel=should_cancel)
-        finally:
-            self._engine = None
-
-    def snapshot(self) -> dict[str, Any]:
-        found: dict[str, Any] = self._engine.snapshot()
-        return found
 
     def agreement(
         self,
