@@ -1,14 +1,17 @@
 """The simulator against the engine on this machine: calibrated on one set of steps, tested on workloads it never saw.
 
     python benchmarks/simulator_error.py [--formats none/auto,none/int8,w8a8/auto,w4a16-rtn/int4] [--repeats 3]
-                                         [--budget 60] [--out benchmarks/results/simulator-error.json]
+                                         [--budget 60] [--out benchmarks/results/simulator-error.json] [--add]
 
 For each pair of weight and KV format: calibrate (kept in $TRILEMMA_HOME/simulator.json), then run every test workload
-on the engine and on the simulated engine through the same load generator, and compare the medians over repeats. Tests
-vary lengths, arrival rates up to and beyond what the engine can serve, and clients of a closed loop; their shapes are
-none of the calibration's. TTFT counts where the engine is below its knee (achieved rate within 5 % of the offered one),
-and throughput in closed loops and above it. The knee is the last rate of the ladder whose p95 TTFT is under four times
-that of the lowest rate; it should be the same in both, or next to it. Writes JSON, and a Markdown table beside it.
+on the engine and on the simulated engine through the same load generator, and compare the medians over repeats. A
+machine shared with others is not as fast at one moment as at the next, so beside each workload some steps of the
+calibration are timed again, and the simulated machine is as much slower or faster (`drift`); the errors without that
+stand beside. Tests vary lengths, arrival rates up to and beyond what the engine can serve, and clients of a closed
+loop; their shapes are none of the calibration's. With --add the rows that the file has of other formats stay. TTFT
+counts where the engine is below its knee (achieved rate within 5 % of the offered one), and throughput in closed
+loops and above it. The knee is the last rate of the ladder whose p95 TTFT is under four times that of the lowest
+rate; it should be the same in both, or next to it. Writes JSON, and a Markdown table beside it.
 
 Needs a quiet machine: everything in it is a timing.
 """
@@ -18,21 +21,23 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from experiments.rig import Rig, machine
-from experiments.simulator.calibration import calibrate_simulator, store
-from experiments.simulator.deployment import SimulateSpec, deployed
+from experiments.simulator.calibration import calibrate_simulator, drift, store
+from experiments.simulator.deployment import Deployed, SimulateSpec, deployed
 from experiments.spec import BenchSpec
 from experiments.targets import EngineTarget, Target, measure
 from experiments.targets.simulator import SimulatorTarget
+from ledger.step_time import StepTimes
 
 FORMATS = "none/auto,none/int8,w8a8/auto,w4a16-rtn/int4"
 BELOW_KNEE, KNEE_TIMES = 0.95, 4.0
 LIMITS = {"tpot": 10.0, "ttft": 15.0, "throughput": 10.0}
+Entry = dict[str, Any]  # a calibration as it is kept
 LADDER = (0.25, 0.5, 0.75, 1.0, 1.25, 1.5)  # of the closed loop's requests/s
 
 
@@ -61,6 +66,7 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--budget", type=float, default=60.0, help="seconds of a calibration's steps")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/simulator-error.json"))
+    parser.add_argument("--add", action="store_true", help="to what the file has of other formats")
     options = parser.parse_args(argv)
     rig, rows, calibrations = Rig(_say), [], []
     for pair in options.formats.split(","):
@@ -70,7 +76,11 @@ def main(argv: list[str] | None = None) -> int:
         entry = calibrate_simulator(settings, budget_s=options.budget, report=_say, rig=rig)
         store(entry)
         calibrations.append({"formats": pair, "seconds": entry["duration_s"], **entry["fit"]})
-        rows += _of_formats(pair, settings, rig, options.repeats)
+        rows += _of_formats(pair, settings, entry, rig, options.repeats)
+    if options.add and options.out.exists():
+        before, now = json.loads(options.out.read_text("utf-8")), options.formats.split(",")
+        calibrations += [entry for entry in before["calibrations"] if entry["formats"] not in now]
+        rows += [row for row in before["rows"] if row["formats"] not in now]
     result = {
         "calibrations": calibrations,
         "rows": rows,
@@ -89,13 +99,13 @@ def main(argv: list[str] | None = None) -> int:
     return 0 if _holds(result) else 1
 
 
-def _of_formats(pair: str, settings: dict[str, Any], rig: Rig, repeats: int) -> list[dict[str, Any]]:
-    found = [_compare(pair, case, settings, rig, repeats) for case in CLOSED]
+def _of_formats(pair: str, settings: dict[str, Any], entry: Entry, rig: Rig, repeats: int) -> list[dict[str, Any]]:
+    found = [_compare(pair, case, settings, entry, rig, repeats) for case in CLOSED]
     capacity = next(row for row in found if row["case"].startswith("closed, 8 clients, mixed"))["measured"]["requests"]
     ladder = []
     for share in LADDER:
         fields = {"workload": "mixed", "rate_rps": round(share * capacity, 3), "num_requests": 32, "seed": 7}
-        ladder.append(_compare(pair, Case(f"mixed at {share:g} of capacity", fields), settings, rig, repeats))
+        ladder.append(_compare(pair, Case(f"mixed at {share:g} of capacity", fields), settings, entry, rig, repeats))
     knees = {side: _knee([row[side]["ttft_p95"] for row in ladder]) for side in ("measured", "simulated")}
     return [*found, *ladder, {"kind": "knee", "formats": pair, "rates": list(LADDER), **knees}]
 
@@ -108,24 +118,51 @@ def _knee(ttft_p95: list[float]) -> int:
     return place
 
 
-def _compare(pair: str, case: Case, settings: dict[str, Any], rig: Rig, repeats: int) -> dict[str, Any]:
+def _compare(
+    pair: str, case: Case, settings: dict[str, Any], entry: Entry, rig: Rig, repeats: int
+) -> dict[str, Any]:
     spec = BenchSpec.from_dict({**case.fields, "settings": settings})
     engine = EngineTarget(spec.config(), rig)
     workload = engine.draw(spec)
     engine.warm_up(workload)
     made = deployed(SimulateSpec.from_dict({**case.fields, "settings": settings}))
-    simulator = SimulatorTarget(made, rig.tokenizer(spec.config()))
-    measured = _median([_figures(spec, engine, workload) for _ in range(repeats)])
-    simulated = _figures(spec, simulator, workload)
+    ratios, runs = [drift(entry, rig.engine(spec.config()))], []
+    for _ in range(repeats):
+        runs.append(_figures(spec, engine, workload))
+        ratios.append(drift(entry, rig.engine(spec.config())))
+    measured, now = _median(runs), median(ratios)
+    tokenizer = rig.tokenizer(spec.config())
+    simulated = _figures(spec, SimulatorTarget(_slower(made, now), tokenizer), workload)
+    undrifted = _figures(spec, SimulatorTarget(made, tokenizer), workload)
     is_closed = spec.concurrency is not None
     below = not is_closed and measured["requests"] >= BELOW_KNEE * (spec.rate_rps or 0.0)
     counted = ["tpot", "ttft" if below else "throughput"]
-    errors = {name: 100 * (simulated[name] / measured[name] - 1) for name in ("tpot", "ttft", "throughput")}
-    _say(f"{pair} {case.name}: " + ", ".join(f"{name} {errors[name]:+.1f} %" for name in counted))
+    errors, without = _errors_pct(simulated, measured), _errors_pct(undrifted, measured)
+    said = (f"{name} {errors[name]:+.1f} % (without drift {without[name]:+.1f} %)" for name in counted)
+    _say(f"{pair} {case.name}: drift {now:.2f}, {', '.join(said)}")
     return {
         "kind": "run", "formats": pair, "case": case.name, "measured": measured, "simulated": simulated,
-        "errors_pct": errors, "counted": counted,
+        "drift": now, "errors_pct": errors, "errors_without_drift_pct": without, "counted": counted,
     }  # fmt: skip
+
+
+def _errors_pct(simulated: dict[str, float], measured: dict[str, float]) -> dict[str, float]:
+    return {name: 100 * (simulated[name] / measured[name] - 1) for name in LIMITS}
+
+
+def _slower(made: Deployed, times: float) -> Deployed:
+    """The deployment on a machine on which everything takes so many times as long."""
+    card = made.profile.accelerator
+    rates = {fmt: rate / times for fmt, rate in card.flops_per_s.items()}
+    profile = replace(
+        made.profile,
+        accelerator=replace(card, bandwidth_bytes_per_s=card.bandwidth_bytes_per_s / times, flops_per_s=rates),
+        host_step_s=made.profile.host_step_s * times,
+        host_row_s=made.profile.host_row_s * times,
+    )
+    return replace(made, profile=profile, times=StepTimes(
+        made.spec, profile, weights=made.times.weights, kv_dtype=made.times.kv_dtype, link=made.times.link
+    ))  # fmt: skip
 
 
 def _figures(spec: BenchSpec, target: Target, workload: Any) -> dict[str, float]:
@@ -148,8 +185,18 @@ def _errors(rows: list[dict[str, Any]]) -> dict[str, Any]:
     found = {}
     for name in LIMITS:
         sizes = [abs(row["errors_pct"][name]) for row in rows if row["kind"] == "run" and name in row["counted"]]
+        plain = [
+            abs(row["errors_without_drift_pct"][name])
+            for row in rows
+            if row["kind"] == "run" and name in row["counted"]
+        ]
         if sizes:
-            found[name] = {"mape_pct": sum(sizes) / len(sizes), "max_pct": max(sizes), "n": len(sizes)}
+            found[name] = {
+                "mape_pct": sum(sizes) / len(sizes),
+                "max_pct": max(sizes),
+                "without_drift_mape_pct": sum(plain) / len(plain),
+                "n": len(sizes),
+            }
     return found
 
 
@@ -174,6 +221,11 @@ def markdown(result: dict[str, Any]) -> str:
         f"**{result['errors'][name]['mape_pct']:.1f} %**" if name in result["errors"] else "" for name in LIMITS
     )
     lines.append(f"| mean absolute error | of those not in brackets | {errors} |")
+    without = " | ".join(
+        f"{result['errors'][name]['without_drift_mape_pct']:.1f} %" if name in result["errors"] else ""
+        for name in LIMITS
+    )
+    lines.append(f"| | the same, had the machine been as fast as when it was calibrated | {without} |")
     for knee in result["knees"]:
         at = knee["rates"]
         lines.append(f"\nKnee of {knee['formats']}: measured at {at[knee['measured']]:g} of capacity, "

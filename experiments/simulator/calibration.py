@@ -1,9 +1,9 @@
 """`trilemma calibrate --simulator`: fits the model of step times to the engine on this device, in under 2 minutes.
 
 Two sources. Steps of the design, run by the engine's executor on dummy rows, in rounds whose order is turned each time,
-so that what disturbs the machine for a while does not fall on one kind of step; each counts by its median. Then the
-whole engine on short requests: executions as they are among a scheduler's work, and the host's own time for a step and
-a row.
+so that what disturbs the machine for a while does not fall on one kind of step; each counts by its median times how far
+means lie above medians here. Then the whole engine on short requests: executions as they are among a scheduler's work,
+and the host's own time for a step and a row.
 
 Kept in simulator.json beside the other calibration, one entry for each model, number formats, kernels and threads, with
 environment, residuals and the cross-validated error.
@@ -12,6 +12,7 @@ environment, residuals and the cross-validated error.
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections import defaultdict
@@ -41,6 +42,8 @@ LONGEST_TOKENS = 1024  # of a sequence in the design; beyond, attention grows as
 MOST_ROUNDS, FEWEST_ROUNDS = 9, 3
 RUN_PROMPT, RUN_ANSWER = 48, 24
 RUN_WEIGHT = 0.2  # of a step of the engine's run beside a median of the design
+LONGEST_DISTURBED = 5.0  # an execution that took longer counts as this many times its median
+PROBES, PROBE_S = 4, 1.0  # kinds of step, and seconds, that tell whether the machine is as fast as it was
 BAND = 2.0  # an error band is so many times the cross-validated error
 # Settings that a calibration holds for; others change plans, not the time of a step.
 OF_A_STEP = (
@@ -76,7 +79,14 @@ def calibrate_simulator(
     engine = rig.engine(config)
     formats = formats_of(config, engine.environment["dtype"])
     times = StepTimes(loaded.spec, _empty(card), weights=formats["weights"], kv_dtype=formats["kv_dtype"])
-    observations = _design_observations(engine, times, budget_s, report)
+    steps = _design_of(engine)
+    report(f"measuring {len(steps)} kinds of step")
+    timings = _design_timings(engine, steps, budget_s)
+    by_load, medians = disturbance(timings), [median(seconds) for seconds in timings]
+    observations = [
+        Observation(times.shape(step.rows), by_load * seconds, step.group)
+        for step, seconds in zip(steps, medians, strict=True)
+    ]
     in_run, (host_step_s, host_row_s) = _run_observations(engine, times, report)
     found = fit(times, [*observations, *in_run])
     profile = replace(
@@ -85,7 +95,10 @@ def calibrate_simulator(
         host_row_s=found.profile.host_row_s + host_row_s,
     )
     host = (host_step_s, host_row_s)
-    return _entry(config, loaded.spec, formats, profile, found, host, engine.environment | machine(), began)
+    entry = _entry(config, loaded.spec, formats, profile, found, host, engine.environment | machine(), began)
+    groups = [step.group for step in steps]
+    alone = {group: seconds for group, seconds in zip(groups, medians, strict=True) if groups.count(group) == 1}
+    return {**entry, "disturbance": by_load, "steps_s": alone}
 
 
 def _refuse_several_processes(config: EngineConfig) -> None:
@@ -225,21 +238,24 @@ def _empty(card: Accelerator) -> DeviceProfile:
 # -- the design's steps ------------------------------------------------------------------------------------------
 
 
-def _design_observations(engine: Any, times: StepTimes, budget_s: float, report: Report) -> list[Observation]:
+def _design_of(engine: Any) -> list[Designed]:
     config, size = engine.config, engine.config.block_size
     capacity = engine.pool.num_blocks * size
-    steps = design(
+    return design(
         max_num_seqs=config.max_num_seqs,
         max_tokens=config.max_num_batched_tokens,
         longest=min(LONGEST_TOKENS, engine.max_position, capacity),
         capacity=capacity - size * config.max_num_seqs,
         block_size=size,
     )
-    plans = [_plan(step, size) for step in steps]
-    report(f"measuring {len(steps)} kinds of step")
+
+
+def _design_timings(engine: Any, steps: Sequence[Designed], budget_s: float) -> list[list[float]]:
+    """Seconds of every execution of each step, in rounds that turn their order."""
+    plans = [_plan(step, engine.config.block_size) for step in steps]
     for plan in plans:
         _timed(engine, plan)
-    seconds: dict[int, list[float]] = defaultdict(list)
+    seconds: list[list[float]] = [[] for _ in plans]
     began, rounds = time.perf_counter(), 0
     while rounds < MOST_ROUNDS and (rounds < FEWEST_ROUNDS or time.perf_counter() - began < budget_s):
         order = range(len(plans)) if rounds % 2 == 0 else reversed(range(len(plans)))
@@ -248,7 +264,29 @@ def _design_observations(engine: Any, times: StepTimes, budget_s: float, report:
             if rounds >= FEWEST_ROUNDS and time.perf_counter() - began > budget_s:
                 break
         rounds += 1
-    return [Observation(times.shape(step.rows), median(seconds[place]), step.group) for place, step in enumerate(steps)]
+    return seconds
+
+
+def disturbance(timings: Sequence[Sequence[float]]) -> float:
+    """By what factor the mean of repeated steps lies above their median, over all kinds together.
+
+    A run's latency is a sum of steps, so it has the mean of what the system does to them, while the median of a few
+    repeats is the steadier figure for each kind. One execution counts as at most LONGEST_DISTURBED times its median.
+    """
+    shares = [min(LONGEST_DISTURBED, one / median(kind)) for kind in timings if kind for one in kind]
+    return max(1.0, sum(shares) / len(shares)) if shares else 1.0
+
+
+def drift(entry: Mapping[str, Any], engine: Any, budget_s: float = PROBE_S) -> float:
+    """How many times as long this engine's steps take now as when the entry was measured: the geometric mean, over
+    PROBES kinds of step spread over the design, of the ratio of medians. 1 = the machine is as fast as it was.
+    """
+    known = entry["steps_s"]
+    steps = [step for step in _design_of(engine) if step.group in known]
+    chosen = [steps[place * (len(steps) - 1) // (PROBES - 1)] for place in range(PROBES)]
+    timings = _design_timings(engine, chosen, budget_s)
+    logs = [math.log(median(seconds) / known[step.group]) for step, seconds in zip(chosen, timings, strict=True)]
+    return math.exp(sum(logs) / len(logs))
 
 
 def _plan(step: Designed, block_size: int) -> Any:
