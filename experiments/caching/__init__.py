@@ -1,0 +1,1 @@
+"""Answer caches measured: what they find, and what they find wrongly."""
