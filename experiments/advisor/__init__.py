@@ -1,1 +1,1 @@
-"""What to change next, and what not to: rules that fire on measured figures, one cause a module."""
+"""What to change next, and what not to: evidence, causes that match it, and the changes that they propose."""

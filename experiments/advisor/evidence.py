@@ -133,7 +133,9 @@ class Evidence:
     in_flight_peak: float | None = _known("client.in_flight_peak", COUNT, CLIENT)
     client_cpu_share: float | None = _known("client.cpu_share", SHARE, CLIENT)
     round_trip_s: float | None = _known("network.round_trip_s", SECONDS, "ping, or an empty request to the server")
-    outside_s: float | None = _known("network.outside_s", SECONDS, "e2e at the client less e2e by the server's /metrics")
+    outside_s: float | None = _known(
+        "network.outside_s", SECONDS, "e2e at the client less e2e at the server (/metrics)"
+    )
     cost_per_request: float | None = _known("cost_per_request", MONEY, BENCH)
     cost_per_million: float | None = _known("cost_per_million_output_tokens", MONEY, BENCH)
     price_per_device_hour: float | None = _known("price_per_device_hour", MONEY, "your bill")
@@ -279,11 +281,13 @@ _BY_PATH = {meta["path"]: name for name, meta in NUMBERS.items()}
 _GROUPS = {path.partition(".")[0] for path in _BY_PATH if "." in path}
 # Keys of the metrics JSON that say nothing here beyond what the document has already, or are made to (from_run.py).
 NOT_USED = frozenset(
-    "peak_output_tokens_per_s failures error_rate offered_load unexplained_share host_work slots concurrency in_flight "
-    "kv_waste energy parallel disaggregation requests_per_device_hour price_provenance workload target tokens_counted "
-    "client_lag_s in_other_terms environment objectives run_id held_because warm_up warnings repeats simulated "
-    "quality_drop".split()
-)
+    (
+        "peak_output_tokens_per_s", "failures", "error_rate", "offered_load", "unexplained_share", "host_work", "slots",
+        "concurrency", "in_flight", "kv_waste", "energy", "parallel", "disaggregation", "requests_per_device_hour",
+        "price_provenance", "workload", "target", "tokens_counted", "client_lag_s", "in_other_terms", "environment",
+        "objectives", "run_id", "held_because", "warm_up", "warnings", "repeats", "simulated", "quality_drop",
+    )
+)  # fmt: skip
 _TEXTS = ("engine", "slo", "provenance", "config")
 
 
@@ -304,8 +308,8 @@ def evidence_of(
 ) -> Evidence:
     """Evidence out of a document in the form of docs/advisor.md. slo goes before the document's own.
 
-    sources: path -> where that number is from. strict: a key that is not listed is an InputError (it may be a misspelt
-    one); else it is passed over, as a run's metrics have more. InputError names the key, its value and what is accepted.
+    sources: path -> where that number is from. strict: a key that is not listed is an InputError, as it may be a
+    misspelt one; else it is passed over. InputError names the key, its value and what is accepted.
     """
     found: dict[str, Any] = {}
     for path, value in _leaves(document, strict):
