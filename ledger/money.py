@@ -141,6 +141,29 @@ def monthly_cost(
     }
 
 
+def answer_cache_saving(
+    requests: float,
+    hit_share: float,
+    wrong_share_of_hits: float,
+    *,
+    cost_per_request: float,
+    cost_per_lookup: float = 0.0,
+    cost_per_wrong_answer: float = 0.0,
+) -> float:
+    """What a cache of answers saves on so many requests; below 0 when it costs more than it saves.
+
+    Every request is looked up, a hit spares a request's cost, and a hit with the wrong answer costs what it does to put
+    that right. InputError for a negative number or a share above 1.
+    """
+    for name, share in (("hit_share", hit_share), ("wrong_share_of_hits", wrong_share_of_hits)):
+        if not 0 <= share <= 1:
+            raise InputError(name, share, "a share from 0 to 1")
+    hits = _finite("requests", requests) * hit_share
+    wrong = hits * wrong_share_of_hits * _finite("cost_per_wrong_answer", cost_per_wrong_answer)
+    looked_up = requests * _finite("cost_per_lookup", cost_per_lookup)
+    return hits * _finite("cost_per_request", cost_per_request) - wrong - looked_up
+
+
 def _total_cost(duration_s: float, price_per_device_hour: float, num_devices: int) -> float:
     _finite("duration_s", duration_s)
     _finite("price_per_device_hour", price_per_device_hour)
