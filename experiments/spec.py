@@ -93,6 +93,7 @@ class CompareSpec(BenchSpec):
 
     repeats None means "auto": on until every curve is decided, or 20. guess_pct is the learner's guess, kept beside
     the result (change of throughput in %). measure: at equal "load", or the "capacity" of each arm at equal objectives.
+    predictions: what the advisor expects (experiments/advisor/prediction.py), kept before the run.
     """
 
     variable: str = "batching"
@@ -101,6 +102,7 @@ class CompareSpec(BenchSpec):
     guess_pct: float | None = None
     measure: str = "load"
     endpoints: dict[str, str] | None = None
+    predictions: dict[str, Any] | None = None
 
     @classmethod
     def from_dict(cls, spec: Mapping[str, Any]) -> CompareSpec:
@@ -139,8 +141,11 @@ class CompareSpec(BenchSpec):
 
     @staticmethod
     def _how_often(spec: Mapping[str, Any], common: Mapping[str, Any]) -> dict[str, Any]:
-        guess = spec.get("guess_pct")
+        guess, expected = spec.get("guess_pct"), spec.get("predictions")
+        if expected is not None and not isinstance(expected, Mapping):
+            raise InputError("predictions", expected, "an object, as the advisor makes it")
         return {
+            "predictions": None if expected is None else dict(expected),
             "repeats": parse_repeats(spec.get("repeats", DEFAULT_REPEATS)),
             "guess_pct": None if guess is None else _number("guess_pct", guess, "a number of %"),
             "measure": _measure(spec.get("measure", "load"), common),

@@ -67,8 +67,8 @@ def draft() -> dict[str, Any]:
 
 
 def load(spec: Mapping[str, Any]) -> None:
-    """Make the draft that of a stored run; widgets are drawn anew."""
-    found = {name: spec[name] for name in CompareSpec().to_dict() if name in spec}
+    """Make the draft that of a stored run, without what was predicted of it; widgets are drawn anew."""
+    found = {name: spec[name] for name in CompareSpec().to_dict() if name in spec} | {"predictions": None}
     if found.get("endpoints"):  # the picker is for the engine's variables: of two servers only the load is taken over
         plain = CompareSpec().to_dict()
         found |= {name: plain[name] for name in ("endpoints", "endpoint", "variable", "values")}

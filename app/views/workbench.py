@@ -13,6 +13,7 @@ from app.components.results import results
 from app.state import set_address, store, t
 from experiments import jobs
 from experiments.store import Run, StoredRecord
+from experiments.store.identity import GUESSES
 from ledger.errors import CannotRunError, InputError
 
 
@@ -137,7 +138,7 @@ def _records(run_id: str, updated_at: str) -> list[StoredRecord]:
 
 
 def _finished(run: Run) -> None:
-    asked = {name: value for name, value in drafts.draft().items() if name != "guess_pct"}
+    asked = {name: value for name, value in drafts.draft().items() if name not in GUESSES}
     if asked != {name: run.spec.get(name) for name in asked}:
         st.info(t("page.differs"))
     records = _records(run.id, run.updated_at)

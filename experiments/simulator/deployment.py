@@ -142,14 +142,21 @@ def _on_this(spec: SimulateSpec) -> Deployed:
     settings = {**spec.settings, "model": name} | ({} if spec.kv_dtype == "auto" else {"kv_dtype": spec.kv_dtype})
     config = EngineConfig.from_settings(settings)
     profile, entry = profile_here(config)
+    return on_this_machine(spec, model, config, profile, entry["formats"])
+
+
+def on_this_machine(
+    spec: SimulateSpec, model: ModelSpec, config: EngineConfig, profile: DeviceProfile, formats: Mapping[str, str]
+) -> Deployed:
+    """The engine of `config` here with the efficiencies of `profile`, its weights and KV in these ledger formats."""
     link = None if spec.link is None else named_link(spec.link)
-    times = StepTimes(model, profile, **entry["formats"], link=link)
-    form = BlockFormat(entry["formats"]["kv_dtype"], config.kv_key_axis, config.kv_protect)
+    times = StepTimes(model, profile, **formats, link=link)
+    form = BlockFormat(formats["kv_dtype"], config.kv_key_axis, config.kv_protect)
     block_bytes = form.block_bytes(model, config.block_size)
     memory = SimulatedMemory(
         max(1, config.kv_memory_mib * MIB // block_bytes),
         block_bytes,
-        weights_bytes=_weights_bytes(model, entry["formats"]["weights"], 1, 1),
+        weights_bytes=_weights_bytes(model, formats["weights"], 1, 1),
         tail_bytes=form.tail_bytes(model, config.block_size, config.max_num_seqs),
     )
     per_token = block_bytes / config.block_size
