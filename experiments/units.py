@@ -141,7 +141,7 @@ def _plain(text: str) -> str:
     plain = unicodedata.normalize("NFKC", text.replace("μ", "µ")).replace("μ", "µ").strip().rstrip("。.").strip()
     while (shorter := _SIGNS_BEFORE.sub("", plain)) != plain:
         plain = shorter
-    return plain
+    return re.sub(r"^([+-])\s*([$€¥])\s*", r"\2\1", plain)
 
 
 def _number(found: re.Match[str]) -> float:

@@ -21,6 +21,7 @@ from experiments.cli import (
     evaluate,
     factorial,
     generate,
+    interview,
     jitter,
     kv,
     ledger,
@@ -89,6 +90,7 @@ app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")
 app.add_typer(claims.app, name="claims")
+app.add_typer(interview.app, name="interview")
 
 
 def run(argv: Sequence[str]) -> int:

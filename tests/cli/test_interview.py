@@ -1,0 +1,111 @@
+"""`trilemma interview` without a terminal: what it prints, stores and refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from experiments.cli import run
+from experiments.interview.items import item, names
+
+Out = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("TRILEMMA_HOME", str(tmp_path))
+    return tmp_path
+
+
+def told(capsys: Out, *options: str) -> dict[str, Any]:
+    assert run(["interview", *options, "--json"]) == 0
+    found: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def right(ref: str) -> str:
+    numeric = item(ref).numeric
+    assert numeric is not None
+    return f"{numeric.answer:.8g}"
+
+
+def test_a_question_is_asked_and_answered_in_two_calls(capsys: Out) -> None:
+    asked = told(capsys, "ask", "--topic", "memory", "--seed", "5")
+    assert asked == told(capsys, "ask", "--topic", "memory", "--seed", "5")
+    assert asked["topic"] == "memory" and "solution" not in asked
+    given = told(capsys, "ask", "--question", "kv_gqa:17", "--answer", right("kv_gqa:17"))
+    assert given["passed"] and given["mistake"] is None
+    numeric = item("kv_gqa:17").numeric
+    assert numeric is not None
+    wrong = told(capsys, "ask", "--question", "kv_gqa:17", "--answer", f"{numeric.answer / 2:.8g} GiB", "--lang", "zh")
+    assert not wrong["passed"] and wrong["mistake"] == "k_without_v" and "只算了 K" in wrong["lines"][0]
+
+
+def test_the_list_has_every_question_in_both_languages(capsys: Out) -> None:
+    for lang in ("en", "zh"):
+        rows = told(capsys, "list", "--lang", lang)["questions"]
+        assert [row["name"] for row in rows] == names() and all(row["title"] for row in rows)
+    assert run(["interview", "list", "--topic", "cost"]) == 0
+    assert "month_cost" in capsys.readouterr().out
+
+
+def test_a_mock_with_answers_from_a_file_ends_in_a_score_sheet(capsys: Out, tmp_path: Path) -> None:
+    options = ["--seed", "4", "--questions", "6", "--topic", "speculation"]
+    planned = told(capsys, "mock", "--plan", *options)["questions"]
+    answers = [right(one["question"]) if one["form"] == "numeric" else None for one in planned]
+    (tmp_path / "answers.json").write_text(json.dumps(answers))
+    made = told(capsys, "mock", *options, "--answers", str(tmp_path / "answers.json"))
+    count = sum(text is not None for text in answers)
+    assert made["total"]["asked"] == 6 and made["total"]["passed"] == made["total"]["answered"] == count > 0
+    sheet = told(capsys, "score")
+    assert sheet["total"]["asked"] == count
+    assert told(capsys, "reset", "--yes") == {"forgotten": count}
+    assert told(capsys, "score")["total"]["asked"] == 0
+
+
+def test_review_says_when_something_is_due(capsys: Out) -> None:
+    assert told(capsys, "review")["next"] is None
+    told(capsys, "ask", "--question", "kv_gqa:1", "--answer", "0.001")
+    waiting = told(capsys, "review")
+    assert waiting["due"] == 0 and waiting["next"] is not None
+    assert told(capsys, "score")["boxes"][0]["box"] == 1
+
+
+def test_people_read_a_question_its_verdict_and_the_solution(capsys: Out) -> None:
+    assert run(["interview", "ask", "--question", "kv_gqa:1", "--answer", right("kv_gqa:1")]) == 0
+    out = capsys.readouterr().out
+    assert "Right:" in out and "Solution:" in out
+    assert run(["interview", "ask", "--question", "f01_bottlenecks", "--answer", "解码带宽受限", "--lang", "zh"]) == 0
+    out = capsys.readouterr().out
+    assert "+ 解码" in out and "参考答案" in out
+    assert run(["interview", "score"]) == 0 and "missed: f01_bottlenecks" in capsys.readouterr().out
+    assert run(["interview", "ask", "--seed", "1"]) == 0
+    assert capsys.readouterr().out.startswith("[")
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "field"),
+    [
+        (["ask", "--lang", "fr"], 2, "lang"),
+        (["ask", "--topic", "weather"], 2, "topic"),
+        (["ask", "--seed", "x"], 2, "seed"),
+        (["ask", "--question", "nothing"], 2, "question"),
+        (["ask", "--question", "kv_gqa:1", "--seed", "2"], 2, "--question"),
+        (["ask", "--question", "kv_gqa:1", "--answer", "16 G"], 2, "answer"),
+        (["ask", "--question", "kv_gqa:1", "--answer", "many"], 2, "answer"),
+        (["ask", "--judge", "ftp://x", "--seed", "1"], 2, "endpoint"),
+        (["ask", "--key-env", "X", "--seed", "1"], 2, "--judge"),
+        (["mock", "--questions", "0"], 2, "questions"),
+        (["mock", "--minutes", "0"], 2, "minutes"),
+        (["mock", "--answers", "/nowhere.json"], 2, "--answers"),
+        (["mock"], 3, "interview"),
+        (["reset"], 2, "--yes"),
+    ],
+)
+def test_what_is_wrong_is_said_in_one_line(capsys: Out, options: list[str], code: int, field: str) -> None:
+    assert run(["interview", *options]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(f"trilemma: {field}") and err.count("\n") == 1
