@@ -23,6 +23,7 @@ class Answers(ABC):
     config: EngineConfig
     sessions: Sessions
     clock: Clock
+    num_stored: int = 0  # requests that the next step gives a stored answer; only an engine with caches has any
 
     @abstractmethod
     def add(

@@ -55,6 +55,9 @@ class EngineConfig:
     draft_model: str = "shipped"
     num_draft_tokens: int = 4
     draft_control: str = "adaptive"
+    exact_cache: str = "off"
+    semantic_cache: str = "off"
+    semantic_threshold: float = 0.9
     seed: int = 0
 
     @classmethod

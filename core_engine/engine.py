@@ -34,7 +34,10 @@ class Engine(SteppingEngine, Answers):
             self.scheduler.more_arrivals = before
 
     def reset_prefix_cache(self) -> int:
-        """Let the next requests find no prefix; what runs goes on. Returns the blocks that could have been found."""
+        """Let the next requests find no prefix and no stored answer; what runs goes on. Returns the blocks that could
+        have been found."""
+        if self.caches is not None:
+            self.caches.clear()
         return self.scheduler.layout.forget_prefixes()
 
     # -- what is known about the run -----------------------------------------------------------------------------

@@ -152,4 +152,5 @@ def record(engine: Engine) -> dict[str, Any]:
             "prefix_hit_rate": hit_rate(requests),
             **engine.speculation.counters(),
         },
+        **({} if engine.caches is None else {"answer_cache": engine.caches.counters()}),
     }

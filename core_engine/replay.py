@@ -56,7 +56,8 @@ class _Replay:
             config.max_num_batched_tokens,
             chunked=config.chunked_prefill == "on",
         )
-        entries = sorted(record["requests"], key=lambda entry: entry["send_ns"])
+        computed = [entry for entry in record["requests"] if entry.get("cache") is None]  # else no step had it
+        entries = sorted(computed, key=lambda entry: entry["send_ns"])
         self._entries = {entry["id"]: entry for entry in entries}
         self._to_come = entries[::-1]
         self._requests: dict[str, Request] = {}

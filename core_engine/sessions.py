@@ -7,12 +7,13 @@ scheduling.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 
 from core_engine.model.tokenizer import Tokenizer
 from core_engine.outputs import Completion, Output
+from core_engine.plan import TokenLogprobs
 from core_engine.request import Request, RequestLog, SamplingParams
 from core_engine.text import ByteDetokenizer, Detokenizer, TextStream, WindowDetokenizer
 from ledger.errors import InputError
@@ -58,6 +59,15 @@ class Session:
         if len(request.tokens) >= min(request.max_total_tokens, most_tokens):
             return "length"
         return None
+
+    def answered(self, token_ids: Sequence[int], logprobs: Sequence[TokenLogprobs], reason: str) -> Output:
+        """Take in a whole answer that was computed before, and the one output that gives it."""
+        request = self.request
+        for token in token_ids:
+            request.tokens.append(token)
+            self.push(token, len(request.tokens) + 1)
+        request.logprobs += logprobs
+        return self.output(len(token_ids), reason)
 
     def output(self, count: int, reason: str | None) -> Output:
         """The output for the newest `count` tokens, with which the answer ends for that reason."""

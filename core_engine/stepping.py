@@ -5,11 +5,13 @@ Owns the order of a step: drafts, plan, execution, commit. Who waits for whole a
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
 from core_engine.admission import admission_policy
+from core_engine.answer_cache import AnswerCaches, CacheAsk, Hit, Pending, make_caches, settings_of_an_answer
 from core_engine.blocks import BlockPool
 from core_engine.clock import Clock, MonotonicClock
 from core_engine.config import EngineConfig
@@ -27,7 +29,7 @@ from core_engine.parallel.executor import ParallelExecutor
 from core_engine.parallel.told import describe_ranks
 from core_engine.plan import StepPlan, StepResult
 from core_engine.prefix import namespace
-from core_engine.request import Request, SamplingParams
+from core_engine.request import Request, SamplingParams, State
 from core_engine.scheduler import Fill, Scheduler
 from core_engine.sessions import Session, Sessions
 from core_engine.speculation.make import make_proposer
@@ -48,9 +50,13 @@ class SteppingEngine:
         clock: Clock | None = None,
         executor: Executor | None = None,
         proposer: Proposer | None = None,
+        caches: AnswerCaches | None = None,
     ) -> None:
-        """proposer: instead of the one that the configuration names."""
+        """proposer, caches: instead of those that the configuration names."""
         self.config = config
+        self.caches = make_caches(config, loaded.tokenizer) if caches is None else caches
+        self._stored: deque[tuple[Session, Hit]] = deque()  # requests whose answer is there and not yet given
+        self._to_keep: dict[str, Pending] = {}  # by request, what is needed to keep its answer
         self.loaded = loaded
         self.tokenizer = loaded.tokenizer
         self.clock = clock or MonotonicClock()
@@ -76,7 +82,9 @@ class SteppingEngine:
         )
         if self.speculation.needs_hidden:
             self.executor.needs_hidden = True
-        self.sessions = Sessions(self.tokenizer, seed=config.seed, namespace=_namespace(loaded, form))
+        space = _namespace(loaded, form)
+        self.sessions = Sessions(self.tokenizer, seed=config.seed, namespace=space)
+        self._answer_space = space + settings_of_an_answer(config)
         not_bound = bind_threads(config.pin_threads, loaded.decoder)
         here = describe(loaded.weights.device, loaded.weights.dtype)
         quantizing = {} if loaded.quantizing is None else {"quantizing": asdict(loaded.quantizing)}
@@ -100,13 +108,16 @@ class SteppingEngine:
         *,
         request_id: str | None = None,
         arrival_ns: int | None = None,
+        cache: CacheAsk | None = None,
     ) -> str:
         """Queue a prompt (text or token ids) and return its id; with params.n > 1 the id stands for all n samples.
 
-        arrival_ns is the time the schedule says, now by default. InputError when it can never fit, the queue is full
-        or the rate limit is reached.
+        arrival_ns is the time the schedule says, now by default. cache: what the request allows of the answer caches,
+        by default the exact one. A request that finds its answer there does not wait: the next step gives it.
+        InputError when it can never fit, the queue is full or the rate limit is reached.
         """
-        return self.enqueue(prompt, params or SamplingParams(), request_id, arrival_ns, score_start=None)
+        params = params or SamplingParams()
+        return self.enqueue(prompt, params, request_id, arrival_ns, score_start=None, cache=cache)
 
     def enqueue(
         self,
@@ -115,6 +126,7 @@ class SteppingEngine:
         request_id: str | None,
         arrival_ns: int | None,
         score_start: int | None,
+        cache: CacheAsk | None = None,
     ) -> str:
         """`add`; with score_start the tokens from there on are scored instead of continued."""
         start_ns = self.clock.now_ns()
@@ -129,15 +141,32 @@ class SteppingEngine:
             scoring=score_start is not None,
         )
         params.check_vocabulary(self.loaded.spec.vocab_size)
-        refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
         if score_start is None:
             self._rate_limit.take(start_ns)
+        hit, pending = self._look(ids, params, cache or CacheAsk(), start_ns, scoring=score_start is not None)
+        if hit is None:
+            refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
         arrival_ns = start_ns if arrival_ns is None else arrival_ns
         group, requests = self.sessions.open(ids, params, request_id, arrival_ns, start_ns, score_start)
         for request in requests:
+            if hit is not None:
+                self._stored.append((self.sessions.live[request.id], hit))
+                continue
             self.scheduler.add(request)
+            if pending is not None:
+                self._to_keep[request.id] = pending
         self.trace.host_ns.append((start_ns, self.clock.now_ns()))
         return group
+
+    def _look(
+        self, ids: list[int], params: SamplingParams, ask: CacheAsk, now_ns: int, *, scoring: bool
+    ) -> tuple[Hit | None, Pending | None]:
+        """What the answer caches have for a request, and what they need to keep its answer."""
+        if self.caches is None or scoring:
+            return None, None
+        found = self.caches.look(self._answer_space, ids, params, ask, now_ns)
+        self.caches.lookup_ns.append(self.clock.now_ns() - now_ns)
+        return found
 
     def take_in(self, request: Request) -> None:
         """Queue a request that is known elsewhere; its answer goes on behind the tokens it has."""
@@ -171,7 +200,11 @@ class SteppingEngine:
         """Drop one sample; one that has ended is left alone."""
         request = session.request
         if request.finish_reason is None:
-            self.scheduler.abort(request, now_ns)
+            if any(waiting is session for waiting, _ in self._stored):
+                self._stored = deque(pair for pair in self._stored if pair[0] is not session)
+                self._close(request, "abort", now_ns)
+            else:
+                self.scheduler.abort(request, now_ns)
             self._ended(request)
             if session.unread is not None:
                 text = session.text.take(final=True)
@@ -183,10 +216,20 @@ class SteppingEngine:
 
     def has_unfinished(self) -> bool:
         """Whether a step would have work, now or after a wait."""
-        return self.scheduler.has_unfinished()
+        return bool(self._stored) or self.scheduler.has_unfinished()
+
+    @property
+    def num_stored(self) -> int:
+        """Requests that the next step gives a stored answer."""
+        return len(self._stored)
 
     def step(self) -> list[Output]:
-        """One step: plan, execute, commit. An empty list also when admission waits for more requests."""
+        """One step: plan, execute, commit. An empty list also when admission waits for more requests.
+
+        Stored answers come first, in a step of their own that computes nothing and is not in the trace.
+        """
+        if self._stored:
+            return [self._give(*self._stored.popleft()) for _ in range(len(self._stored))]
         timer = StepTimer(self.clock.now_ns(), self.scheduler.more_arrivals)
         flight = self._flights.arriving() or self._next_flight(timer)
         if flight is None:
@@ -208,6 +251,25 @@ class SteppingEngine:
         )
         self.trace.end(timer, plan, self.scheduler, now_ns)
         return outputs
+
+    def _give(self, session: Session, hit: Hit) -> Output:
+        """A stored answer as the one output of its request."""
+        request, now_ns = session.request, self.clock.now_ns()
+        answer = hit.answer
+        output = session.answered(answer.token_ids, answer.logprobs, answer.finish_reason)
+        request.log.emissions.append((now_ns, len(answer.token_ids)))
+        request.log.admit_ns, request.log.cache = request.log.send_ns, hit.record()
+        self.trace.output_tokens += len(answer.token_ids)
+        if session.unread is not None:
+            session.unread.append(output)
+        self._close(request, answer.finish_reason, now_ns)
+        self._ended(request)
+        return output
+
+    def _close(self, request: Request, reason: str, now_ns: int) -> None:
+        """End a request that the scheduler never had."""
+        request.finish_reason, request.state = reason, State.FINISHED
+        request.log.finish_ns = request.log.release_ns = now_ns
 
     def _next_flight(self, timer: StepTimer) -> Flight | None:
         """Plan a step and launch it; None when there is nothing to compute yet."""
@@ -250,9 +312,12 @@ class SteppingEngine:
 
     def _end(self, request: Request, reason: str, now_ns: int) -> None:
         self.scheduler.finish(request, reason, now_ns)
+        if self.caches is not None and request.id in self._to_keep:
+            self.caches.store(self._to_keep[request.id], request, now_ns)
         self._ended(request)
 
     def _ended(self, request: Request) -> None:
+        self._to_keep.pop(request.id, None)
         self.sessions.end(request)
         self.speculation.release(request.id, ended=True)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from core_engine.cache_variables import CACHE_VARIABLES
 from core_engine.variable import Value, Variable
 from ledger.errors import InputError
 
@@ -533,6 +534,7 @@ def _entries() -> tuple[Variable, ...]:
             moves=("itl_s", "output_tokens_per_s"),
             help="adaptive: fewer drafts where few are accepted, none where steps with them are seen to be slower.",
         ),
+        *CACHE_VARIABLES,
         Variable(
             "seed",
             "int",

@@ -210,6 +210,26 @@ def _says_jitter(spec: Spec) -> str:
     return _joined(f"{', '.join(name for name, _ in spec['arms'])} on {short_name(spec['workload'])}", _settings(spec))
 
 
+# -- cache ---------------------------------------------------------------------------------------------------------
+
+
+def _check_cache(spec: Spec) -> dict[str, Any]:
+    from experiments.caching.spec import CacheSpec
+
+    return CacheSpec.from_dict(spec).to_dict()
+
+
+def _run_cache(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.caching.run import run_cache
+
+    return run_cache(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_cache(spec: Spec) -> str:
+    traffic = f"and {short_name(spec['workload'])}" if spec["traffic"] else ""
+    return _joined(f"pairs {','.join(spec['languages'])}", traffic, _settings(spec))
+
+
 # -- claim ---------------------------------------------------------------------------------------------------------
 
 
@@ -278,5 +298,6 @@ KINDS: dict[str, Kind] = {
     ),
     "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
     "jitter": Kind(check=_check_jitter, run=_run_jitter, says=_says_jitter, has_events=True),
+    "cache": Kind(check=_check_cache, run=_run_cache, says=_says_cache, has_events=True),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

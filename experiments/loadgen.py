@@ -20,6 +20,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from core_engine.answer_cache import CacheAsk
 from core_engine.outputs import Output
 from core_engine.request import SamplingParams
 from core_engine.telemetry import Telemetry, sampled
@@ -89,6 +90,11 @@ def sampling_params(request: WorkloadRequest, *, ignore_eos: bool) -> SamplingPa
     )
 
 
+def cache_ask(request: WorkloadRequest) -> dict[str, Any]:
+    """What an engine is told of the answer caches: nothing, unless the workload's request allows the semantic one."""
+    return {} if request.question is None else {"cache": CacheAsk(semantic=True, question=request.question)}
+
+
 def request_id(number: int) -> str:
     """The id of a workload's request; numbers count from 0 in the order of arrival."""
     return f"r{number:02d}"
@@ -137,8 +143,9 @@ class _Drive:
         self._send_due()
         steps_before = self._engine.trace.num_steps
         if self._engine.has_unfinished():
-            self._take(self._engine.step())
-            if self._engine.trace.num_steps > steps_before:
+            outputs = self._engine.step()
+            self._take(outputs)
+            if outputs or self._engine.trace.num_steps > steps_before:
                 return
             self._sleep(at_most_s=POLL_S)
         else:
@@ -165,7 +172,11 @@ class _Drive:
             self._answers[name] = []
         try:
             self._engine.add(
-                list(due.prompt_token_ids), params, request_id=name, arrival_ns=self._start_ns + due.due_ns
+                list(due.prompt_token_ids),
+                params,
+                request_id=name,
+                arrival_ns=self._start_ns + due.due_ns,
+                **cache_ask(due.request),
             )
         except InputError as error:
             self._refused.append((self._refusal(due.number, due.due_ns, str(error)), error))
@@ -221,6 +232,10 @@ class _Drive:
             raise self._refused[0][1]
         every = [*record["requests"], *(refusal for refusal, _ in self._refused)]
         record["requests"] = sorted(every, key=lambda request: number_of(request["id"]))
+        for entry in record["requests"]:
+            key = self._workload.requests[number_of(entry["id"])].answer_key
+            if key is not None:
+                entry["answer_key"] = key
         record["sender_ns"] = self._sender_ns
         record["telemetry"] = telemetry.record()
         shift_times(record, -self._start_ns)

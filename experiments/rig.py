@@ -151,8 +151,10 @@ def warm_up(
     InputError when the engine refuses every request of the workload.
     """
     least, most = WARM_UP_RUNS
-    # The piece comes at once: a limit of rate or a short queue would refuse it.
-    engine = rig.engine(replace(config, rate_limit_rps=0.0, max_queue=max(config.max_queue, WARM_UP_REQUESTS)))
+    # The piece comes at once: a limit of rate or a short queue would refuse it. It comes several times: a stored answer
+    # would warm nothing.
+    queue = max(config.max_queue, WARM_UP_REQUESTS)
+    engine = rig.engine(replace(config, rate_limit_rps=0.0, max_queue=queue, exact_cache="off", semantic_cache="off"))
     durations: list[float] = []
     while len(durations) < most:
         start_ns = engine.clock.now_ns()

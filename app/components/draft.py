@@ -55,6 +55,9 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "draft_model": ("shipped", "shipped"),
     "num_draft_tokens": (2, 4),
     "draft_control": ("fixed", "adaptive"),
+    "exact_cache": ("off", "on"),
+    "semantic_cache": ("off", "on"),
+    "semantic_threshold": (0.95, 0.9),
     "seed": (0, 1),
 }
 

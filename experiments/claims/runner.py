@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.claims import (
+    answer_caches,
     arithmetic,
     batching,
     both_knees,
@@ -108,6 +109,9 @@ CHECKED_BY_JITTER: dict[str, Callable[[Mapping[str, Any], separated.Jitter], dic
     "C22": separated.disturbed,
     "C23": separated.separated,
 }
+CHECKED_BY_CACHE: dict[str, Callable[[Mapping[str, Any], answer_caches.Cache], dict[str, Any]]] = {
+    "C40": answer_caches.check,
+}
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
@@ -125,6 +129,7 @@ def run_claim(
     measure: Measure | None = None,
     sweep: Sweep | None = None,
     jitter: separated.Jitter | None = None,
+    cache: answer_caches.Cache | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -164,6 +169,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_JITTER:
         jitter = jitter or _stored("jitter", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_JITTER[claim.id](options or {}, jitter)
+    elif claim.id in CHECKED_BY_CACHE:
+        cache = cache or _stored("cache", store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_CACHE[claim.id](options or {}, cache)
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored("compare", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)

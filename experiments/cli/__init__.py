@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from experiments.cli import (
+    cache,
     calibrate,
     claims,
     cost,
@@ -76,6 +77,7 @@ app.command("compare")(measure.compare)
 app.command("factorial")(factorial.factorial)
 app.command("sweep")(sweep.sweep)
 app.command("jitter")(jitter.jitter)
+app.command("cache")(cache.cache)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
 app.command("profile")(profile.profile)

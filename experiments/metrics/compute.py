@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from experiments.metrics.answer_cache import answer_cache
 from experiments.metrics.disaggregation import disaggregation
 from experiments.metrics.energy import energy
 from experiments.metrics.events import Record, duration_s, failures, num_output_tokens, successes, summary
@@ -84,6 +85,7 @@ def compute_metrics(
         "energy": energy(record),
         **({"parallel": record["parallel"]} if "parallel" in record else {}),
         **({"disaggregation": disaggregation(record)} if "disaggregation" in record else {}),
+        **({"answer_cache": answer_cache(record)} if "answer_cache" in record else {}),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),

@@ -28,9 +28,10 @@ from experiments.server.canary import ARMS
 from experiments.server.errors import Refusal, refusal_of
 from experiments.server.event_log import EventLog, RequestLines
 from experiments.server.events import Emission, Failed, Rejected
-from experiments.server.protocol import Asked, parse_body
+from experiments.server.protocol import Asked, parse_body, tags_of
 from experiments.server.replies import DONE, Choice, Wording, error_event
 from experiments.server.service import Exchange, Gone, Service
+from ledger.errors import InputError
 
 Scope = Mapping[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -80,6 +81,14 @@ def make_app(service: Service, limits: Limits, events: EventLog | None = None) -
     async def reset_prefix_cache() -> Response:
         return JSONResponse({"blocks": await service.reset_prefix_cache()})
 
+    @app.post("/invalidate_answers")
+    async def invalidate_answers(request: Request) -> Response:
+        try:
+            tags = tags_of(await request.body())
+        except InputError as error:
+            return _refused(refusal_of(error))
+        return JSONResponse({"answers": await service.invalidate_answers(tags)})
+
     @app.get("/canary")
     async def canary() -> Response:
         if service.canary is None:
@@ -106,7 +115,7 @@ class Guard:
         self._responses = service.metrics.http
         self._digest = None if limits.api_key is None else _digest(limits.api_key)
         self._paths = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/canary",
-                       "/reset_prefix_cache"}  # fmt: skip
+                       "/reset_prefix_cache", "/invalidate_answers"}  # fmt: skip
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -195,6 +204,7 @@ class Generate:
                 self._service.close(exchange, gone=gone)
                 lines.prompt_tokens = exchange.usage.prompt_tokens
                 lines.completion_tokens = exchange.usage.completion_tokens
+                lines.cache = exchange.cached
             lines.status = reply.status
             self._log.write(lines)
 

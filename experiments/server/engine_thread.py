@@ -48,11 +48,16 @@ class _ResetPrefixCache(NamedTuple):
     done: Callable[[int], None]
 
 
+class _InvalidateAnswers(NamedTuple):
+    tags: Sequence[str] | None  # None: all
+    done: Callable[[int], None]
+
+
 class _Stop(NamedTuple):
     pass
 
 
-_Command = Job | _Abort | _ResetPrefixCache | _Stop
+_Command = Job | _Abort | _ResetPrefixCache | _InvalidateAnswers | _Stop
 
 
 class Arm:
@@ -68,6 +73,7 @@ class Arm:
         self.waiting_at_break: int | None = None  # when commands were left for a step to make room in the queue
         self.may_break = True
         self.waits_for_batch = engine.config.batching != "continuous"
+        self.has_caches = "on" in (engine.config.exact_cache, engine.config.semantic_cache)
         engine.expect_more_arrivals(self.waits_for_batch)
 
     def look(self) -> None:
@@ -138,6 +144,10 @@ class EngineThread:
         """Empty every arm's prefix cache; done, called in the thread, gets the number of blocks."""
         self._commands.put(_ResetPrefixCache(done))
 
+    def invalidate_answers(self, tags: Sequence[str] | None, done: Callable[[int], None]) -> None:
+        """Let go of every arm's stored answers with one of the tags, of all with None; done gets their number."""
+        self._commands.put(_InvalidateAnswers(tags, done))
+
     def queued(self, arm: int) -> int:
         """Requests that wait in an arm or for the step under way to end."""
         return self.arms[arm].load.waiting + self._commands.qsize() + len(self._inbox)
@@ -186,7 +196,7 @@ class EngineThread:
             stopped = stopped or isinstance(command, _Stop)
             if isinstance(command, Job):
                 self._deliver([Failed(command, status, reason)])
-            elif isinstance(command, _ResetPrefixCache):
+            elif isinstance(command, _ResetPrefixCache | _InvalidateAnswers):
                 command.done(0)
 
     def _take_commands(self) -> bool:
@@ -209,6 +219,9 @@ class EngineThread:
                     self._abort(job, events)
                 case _ResetPrefixCache(done):
                     done(sum(arm.engine.reset_prefix_cache() for arm in self.arms))
+                case _InvalidateAnswers(tags, done):
+                    caches = [arm.engine.caches for arm in self.arms if arm.has_caches]
+                    done(sum(each.clear() if tags is None else each.invalidate(tags) for each in caches))
                 case _Stop():
                     self._deliver(events)
                     return False
@@ -236,7 +249,7 @@ class EngineThread:
     def _idle_of(self, arm: Arm) -> float:
         """Until an engine with requests has something to compute, s."""
         scheduler = arm.engine.scheduler
-        if not arm.waits_for_batch or scheduler.running or not scheduler.waiting:
+        if not arm.waits_for_batch or scheduler.running or not scheduler.waiting or arm.engine.num_stored:
             return 0.0
         now_ns = arm.engine.clock.now_ns()
         if scheduler.could_admit(now_ns):
@@ -275,7 +288,8 @@ class EngineThread:
             refuse_full_queue(len(engine.scheduler.waiting), _wanted(job), engine.config.max_queue)
             for place, prompt in enumerate(job.prompts):
                 name = f"{job.id}-{place}"
-                engine.add(prompt, job.params, request_id=name, arrival_ns=job.arrival_ns)
+                ask = {"cache": job.cache} if arm.has_caches else {}
+                engine.add(prompt, job.params, request_id=name, arrival_ns=job.arrival_ns, **ask)
                 job.groups.append(name)
                 for session in engine.sessions.of(name):
                     request = session.request
@@ -337,6 +351,8 @@ class EngineThread:
         finally:
             self._turns = (_plus(self._turns[0], place, engine.clock.now_ns() - start_ns), None)
         if engine.trace.num_steps == steps_before:
+            at_ns = engine.clock.now_ns()  # stored answers, if any
+            events.extend(self._emission(arm, output, at_ns, self.own_ns(place, at_ns)) for output in outputs)
             return
         arm.failures = 0
         step = engine.trace.steps[-1]
@@ -364,7 +380,9 @@ class EngineThread:
             arm.started.add(name)
             log = request.log
             queue_ns = (log.admit_ns or at_ns) - log.arrival_ns
-            admitted = Admitted(queue_ns, request.num_prompt_tokens, log.prefix_asked_tokens, log.prefix_hit_tokens)
+            tier = None if log.cache is None else log.cache["tier"]
+            looked_up = (log.prefix_asked_tokens, log.prefix_hit_tokens)
+            admitted = Admitted(queue_ns, request.num_prompt_tokens, *looked_up, tier)
         if output.finished:
             del arm.samples[name]
             arm.started.discard(name)

@@ -18,7 +18,8 @@ from ledger.errors import InputError
 @dataclass
 class RequestLines:
     """What is noted of one request. sends: [ns, tokens] of each write that held new tokens; a chunk without text or
-    log-probabilities is not written, and its tokens count with the next."""
+    log-probabilities is not written, and its tokens count with the next. cache: the tier ("exact", "semantic") of each
+    answer that was stored."""
 
     path: str
     received_ns: int
@@ -30,6 +31,7 @@ class RequestLines:
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     finish_reasons: list[str | None] = field(default_factory=list)
+    cache: list[str] = field(default_factory=list)
     error: str | None = None
 
     def sent(self, tokens: int) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from core_engine.answer_cache import CacheAsk
 from core_engine.sampling_params import SamplingParams
 
 
@@ -26,6 +27,7 @@ class Job:
     groups: list[str] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
     num_open: int = 0
+    cache: CacheAsk = field(default_factory=CacheAsk)
 
 
 class Admitted(NamedTuple):
@@ -35,6 +37,7 @@ class Admitted(NamedTuple):
     prompt_tokens: int
     asked_tokens: int  # looked up in the prefix cache
     hit_tokens: int
+    cache: str | None = None  # the tier whose stored answer it was given
 
 
 class Emission(NamedTuple):

@@ -73,6 +73,8 @@ class EngineMetrics:
         self.generation_tokens = counter("vllm:generation_tokens", "Tokens generated.")
         self.preemptions = counter("vllm:num_preemptions", "Preemptions of running requests.")
         self.prefix_queries = counter("vllm:prefix_cache_queries", "Tokens looked up in the prefix cache.")
+        hits = family(Counter, "trilemma:answer_cache_hits", "Answers given from a cache.", (*LABELS, "tier"))
+        self.answer_hits = {tier: hits.labels(**self.labels, tier=tier) for tier in ("exact", "semantic")}
         self.prefix_hits = counter("vllm:prefix_cache_hits", "Tokens found in the prefix cache.")
         self.drafts = counter("vllm:spec_decode_num_drafts", "Rows with drafts that were verified.")
         self.draft_tokens = counter("vllm:spec_decode_num_draft_tokens", "Tokens drafted.")

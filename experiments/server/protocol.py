@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from core_engine.answer_cache import CacheAsk
+from core_engine.answer_cache.ask import checked_tags
 from core_engine.sampling_params import SamplingParams
 from experiments.server.errors import Refusal
 from ledger.errors import InputError
@@ -24,7 +26,7 @@ SAMPLING = (
     "temperature", "top_p", "top_k", "min_p", "n", "stop", "seed", "presence_penalty", "frequency_penalty",
     "repetition_penalty", "logit_bias", "ignore_eos", "min_tokens", "stop_token_ids", "max_tokens",
 )  # fmt: skip
-COMMON = (*SAMPLING, "model", "stream", "stream_options", "user")
+COMMON = (*SAMPLING, "model", "stream", "stream_options", "user", "cache")
 OF_KIND = {
     "completion": (*COMMON, "prompt", "logprobs"),
     "chat": (*COMMON, "messages", "max_completion_tokens", "logprobs", "top_logprobs"),
@@ -58,7 +60,8 @@ ROLES = "system, user, assistant and whatever else the model's chat template kno
 class Asked:
     """What one request asks. prompts: texts or token ids; messages: of a chat, None for a completion.
 
-    include_usage: a last chunk with the usage; continuous_usage: one with every chunk.
+    include_usage: a last chunk with the usage; continuous_usage: one with every chunk. cache: what it allows of the
+    answer caches, where the engine has some.
     """
 
     kind: str
@@ -70,6 +73,7 @@ class Asked:
     stream: bool
     include_usage: bool
     continuous_usage: bool
+    cache: CacheAsk = field(default_factory=CacheAsk)
 
     def params(self, room: int) -> SamplingParams:
         """The sampling parameters; room: tokens that may follow the prompt, the default of a chat."""
@@ -116,9 +120,19 @@ def parse_body(kind: str, body: bytes) -> Asked:
         stream,
         bool(options.get("include_usage")),
         bool(options.get("continuous_usage_stats")),
+        _cache(kind, given),
     )
     asked.params(room=2**31)  # whatever is wrong with a value is said before anything is computed
     return asked
+
+
+def tags_of(body: bytes) -> tuple[str, ...] | None:
+    """The tags in {"tags": [...]}; None for an empty body or without any, which stands for all."""
+    given = _object(body) if body.strip() else {}
+    for name, value in given.items():
+        if name != "tags":
+            raise InputError(name, value, "only tags")
+    return checked_tags(given["tags"]) if "tags" in given else None
 
 
 def _object(body: bytes) -> dict[str, Any]:
@@ -157,6 +171,14 @@ def _flag(given: Mapping[str, Any], name: str) -> bool:
     if not isinstance(value, bool):
         raise InputError(name, value, "true or false")
     return value
+
+
+def _cache(kind: str, given: Mapping[str, Any]) -> CacheAsk:
+    """What a body allows of the answer caches. Of a chat the last message is the question, unless it says otherwise."""
+    ask = CacheAsk.from_json(given["cache"]) if "cache" in given else CacheAsk()
+    if kind == "chat" and ask.semantic and ask.question is None:
+        return replace(ask, question=_messages(given.get("messages"))[-1]["content"])
+    return ask
 
 
 def _text_or_none(given: Mapping[str, Any], name: str) -> str | None:

@@ -53,6 +53,7 @@ class Exchange:
     num_ended: int = 0
     events: deque[Event] = field(default_factory=deque)
     times: dict[int, _SampleTimes] = field(default_factory=dict)
+    cached: list[str] = field(default_factory=list)  # tiers that gave one of the answers
     gone: bool = False
     _waiter: asyncio.Future[None] | None = None
 
@@ -126,7 +127,7 @@ class Service:
         arm = 0 if self.canary is None else self.canary.choose()
         job = Job(
             f"{'chatcmpl' if asked.kind == 'chat' else 'cmpl'}-{uuid.uuid4().hex}", arm, prompts, params, arrival_ns,
-            self.thread.own_ns(arm, arrival_ns),
+            self.thread.own_ns(arm, arrival_ns), cache=asked.cache,
         )  # fmt: skip
         exchange = Exchange(job, Usage(sum(map(len, prompts))), len(prompts) * params.n)
         job.receiver = exchange
@@ -172,19 +173,12 @@ class Service:
             self.thread.abort(exchange.job)
 
     async def reset_prefix_cache(self) -> int:
-        """Empty the prefix caches between two steps; returns their blocks."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[int] = loop.create_future()
+        """Empty the prefix caches and the answer caches between two steps; returns the former's blocks."""
+        return await _counted(self.thread.reset_prefix_cache)
 
-        def answer(blocks: int) -> None:
-            if not done.done():
-                done.set_result(blocks)
-
-        def finish(blocks: int) -> None:
-            loop.call_soon_threadsafe(answer, blocks)
-
-        self.thread.reset_prefix_cache(finish)
-        return await done
+    async def invalidate_answers(self, tags: Sequence[str] | None) -> int:
+        """Let go of the stored answers with one of the tags, of all without any given; returns how many."""
+        return await _counted(lambda done: self.thread.invalidate_answers(tags, done))
 
     # -- state ---------------------------------------------------------------------------------------------------
 
@@ -280,6 +274,9 @@ class Service:
         metrics.queue.observe(admitted.queue_ns / 1e9)
         metrics.prefix_queries.inc(admitted.asked_tokens)
         metrics.prefix_hits.inc(admitted.hit_tokens)
+        if admitted.cache is not None:
+            metrics.answer_hits[admitted.cache].inc()
+            exchange.cached.append(admitted.cache)
         if event.choice % job.params.n == 0:  # further samples find their own prompt, which is no saving to tell
             exchange.usage.cached_tokens += admitted.hit_tokens
 
@@ -308,3 +305,16 @@ class Service:
     def _judge(self, arm: int, kind: str, ns: int) -> None:
         if self.canary is not None:
             self.canary.latency(arm, kind, ns / 1e9)
+
+
+async def _counted(ask: Callable[[Callable[[int], None]], None]) -> int:
+    """The number that the engine's thread answers with."""
+    loop = asyncio.get_running_loop()
+    done: asyncio.Future[int] = loop.create_future()
+
+    def answer(count: int) -> None:
+        if not done.done():
+            done.set_result(count)
+
+    ask(lambda count: loop.call_soon_threadsafe(answer, count))  # type: ignore[arg-type, return-value]
+    return await done

@@ -81,6 +81,9 @@ class SimulateSpec(BenchSpec):
         ):  # fmt: skip
             if (given := self.settings.get(name, usual)) != usual:
                 raise InputError(name, given, f"{usual}: a simulated deployment is split by {option}")
+        for name in ("exact_cache", "semantic_cache"):
+            if (given := self.settings.get(name, "off")) != "off":
+                raise InputError(name, given, "off: a simulated answer has no text that could be given again")
         if self.router not in ROUTERS:
             raise InputError("router", self.router, ", ".join(ROUTERS))
         if self.acceptance is not None:

@@ -109,5 +109,26 @@ WORKLOADS: dict[str, WorkloadSpec] = {
             max_tokens=128,
             text="zh",
         ),
+        WorkloadSpec(
+            name="repetitive",
+            description="Questions that come again: word for word, in other words, or with one word changed that makes "
+            "another question of it.",
+            num_requests=48,
+            arrivals=Poisson(2.0),
+            prompt_tokens=Fixed(48),
+            output_tokens=Fixed(48),
+            text="questions",
+            chat=True,
+        ),
+        WorkloadSpec(
+            name="repetitive-zh",
+            description="The same in Chinese.",
+            num_requests=48,
+            arrivals=Poisson(2.0),
+            prompt_tokens=Fixed(48),
+            output_tokens=Fixed(48),
+            text="questions-zh",
+            chat=True,
+        ),
     )
 }

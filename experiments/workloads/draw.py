@@ -11,6 +11,7 @@ import numpy as np
 from experiments.workloads.arrivals import Think, kind_name
 from experiments.workloads.options import Limits, Options
 from experiments.workloads.prompts import Prompts
+from experiments.workloads.repetitive import LANGUAGES, draw_asks
 from experiments.workloads.spec import ClosedLoop, WorkloadSpec
 from experiments.workloads.text import TokenizerLike, system_prompt
 from experiments.workloads.workload import Made, Workload, WorkloadRequest
@@ -144,6 +145,8 @@ def _requests(
 ) -> tuple[list[WorkloadRequest], int]:
     """The requests with their texts, and how many turns were dropped."""
     prompts = Prompts(spec, tokenizer, _prefixes(spec, tokenizer, rngs["shared"]))
+    if spec.text in LANGUAGES:
+        return _questions(spec, shape, prompts, limits, rngs["text"]), 0
     most = limits.options.max_prompt_tokens
     requests: list[WorkloadRequest] = []
     place = dropped = 0
@@ -175,3 +178,22 @@ def _requests(
             history += len(ids) + output
         place += count
     return requests, dropped
+
+
+def _questions(
+    spec: WorkloadSpec, shape: _Shape, prompts: Prompts, limits: Limits, rng: np.random.Generator
+) -> list[WorkloadRequest]:
+    """Requests that ask what is written, again and again; each allows the answer to the same question."""
+    asks = draw_asks(LANGUAGES[spec.text], spec.num_requests, rng)
+    return [
+        WorkloadRequest(
+            prompt_token_ids=prompts.asked(ask.question),
+            max_tokens=output if spec.max_tokens is None else limits.stated() or output,
+            output_tokens=output,
+            arrival_ns=start_ns,
+            think_ns=think_ns,
+            question=ask.question,
+            answer_key=ask.key,
+        )
+        for ask, output, start_ns, think_ns in zip(asks, shape.outputs, shape.starts_ns, shape.thinks_ns, strict=True)
+    ]

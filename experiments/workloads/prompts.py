@@ -49,6 +49,12 @@ class Prompts:
             return exact_prompt(tokenizer, num_tokens, rng, behind=behind)
         return stock_prompt(tokenizer, num_tokens, rng, kind=spec.text, behind=behind)
 
+    def asked(self, text: str) -> tuple[int, ...]:
+        """The prompt of a question that is there."""
+        if self._spec.chat:
+            return chat_ids(self._tokenizer, [{"role": "user", "content": text}])
+        return tuple(self._tokenizer.encode(text))
+
     def later(self, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
         """What a later turn adds behind the answer before it."""
         if self._spec.chat:

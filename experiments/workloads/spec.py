@@ -13,8 +13,10 @@ from experiments.workloads.stock import STOCKS
 from ledger.errors import InputError
 
 # plain: sentences, exact. question: a short question, about as long as asked. repeat, rename: a text or a function to
-# be given back, at least as long as asked. The others are our stocks, exact.
-TEXTS = ("plain", "question", "repeat", "rename", *STOCKS)
+# be given back, at least as long as asked. questions, questions-zh: written ones that come again, as long as they are.
+# The others are our stocks, exact.
+ALONE = ("repeat", "rename", "questions", "questions-zh")  # no prefix, one turn
+TEXTS = ("plain", "question", *ALONE, *STOCKS)
 MOST_REQUESTS = 10_000
 
 
@@ -91,8 +93,8 @@ class WorkloadSpec:
             whole("max_tokens", self.max_tokens, 1, MOST_TOKENS)
         if self.text not in TEXTS:
             raise InputError("text", self.text, ", ".join(TEXTS))
-        if self.text in ("repeat", "rename") and (self.prefixes or self.sessions):
-            raise InputError("text", self.text, "another text: what is to be given back has no prefix and one turn")
+        if self.text in ALONE and (self.prefixes or self.sessions):
+            raise InputError("text", self.text, f"another text: {', '.join(ALONE)} have no prefix and one turn")
 
     @property
     def rate_rps(self) -> float | None:

@@ -33,7 +33,9 @@ class WorkloadRequest:
 
     For a later turn `prompt_token_ids` is what comes new, `history_tokens` how many ids stand before it when every
     answer so far had its `output_tokens`, and `parent` the number of the turn before. `session` counts conversations;
-    requests that begin with the same prefix have the same `prefix_group`.
+    requests that begin with the same prefix have the same `prefix_group`. `question` is what is asked, a part of the
+    prompt's text, of a request that may be given the answer to the same question in other words; requests with the same
+    `answer_key` have the same right answer.
     """
 
     prompt_token_ids: tuple[int, ...]
@@ -45,6 +47,8 @@ class WorkloadRequest:
     think_ns: int = 0
     history_tokens: int = 0
     prefix_group: int | None = None
+    question: str | None = None
+    answer_key: str | None = None
 
     @property
     def prompt_tokens(self) -> int:

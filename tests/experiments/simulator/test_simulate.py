@@ -88,6 +88,7 @@ def test_speculation_needs_a_measured_acceptance_and_gains_with_it() -> None:
         ({"replicas": 2, "concurrency": 4, "rate_rps": None}, "times of its own"),
         ({"gpu": "this", "model": "embedded", "tp": 2}, "tp"),
         ({"settings": {"disaggregation": "on"}}, "prefill_replicas"),
+        ({"settings": {"exact_cache": "on"}}, "no text"),
         ({"gpu": "this", "model": "embedded", "weights": "w8a16"}, "--set weights"),
     ],
 )

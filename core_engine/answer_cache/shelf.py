@@ -1,0 +1,124 @@
+"""Shelf: stored answers by key, bounded in number and in time, least recently used first, removable by tag.
+
+Owns when an answer leaves. Knows no requests and no vectors; who keeps something beside an answer is told when it goes.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import OrderedDict
+from collections.abc import Callable, Hashable, Iterable
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from core_engine.plan import TokenLogprobs
+
+Key = TypeVar("Key", bound=Hashable)
+
+
+@dataclass(frozen=True)
+class StoredAnswer:
+    """A finished answer. token_ids: all generated ones, the one that ended it included; source: the id of the request
+    that computed it."""
+
+    token_ids: tuple[int, ...]
+    finish_reason: str
+    logprobs: tuple[TokenLogprobs, ...]
+    source: str
+
+
+@dataclass(frozen=True)
+class _Place:
+    answer: StoredAnswer
+    tags: tuple[str, ...]
+    number: int  # tells this answer from an earlier one under the same key
+
+
+@dataclass
+class Departures:
+    """How many answers have left, by reason."""
+
+    evicted: int = 0
+    expired: int = 0
+    invalidated: int = 0
+
+
+class Shelf(Generic[Key]):
+    """At most `most` answers. on_removed is told the key of each that leaves; an answer that is replaced leaves too."""
+
+    def __init__(self, most: int, on_removed: Callable[[Key], None] = lambda key: None) -> None:
+        self._most = most
+        self._on_removed = on_removed
+        self._places: OrderedDict[Key, _Place] = OrderedDict()  # the least recently used first
+        self._ends: list[tuple[int, int, Key]] = []  # (time in ns, number, key), a heap; some of them have left
+        self._tagged: dict[str, set[Key]] = {}
+        self._number = 0
+        self.departures = Departures()
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._places
+
+    def use(self, key: Key) -> StoredAnswer | None:
+        """The answer under a key, now the most recently used; call `expire` first."""
+        place = self._places.get(key)
+        if place is None:
+            return None
+        self._places.move_to_end(key)
+        return place.answer
+
+    def put(self, key: Key, answer: StoredAnswer, ends_ns: int, tags: tuple[str, ...] = ()) -> None:
+        """Keep an answer until ends_ns at most; the least recently used one makes room."""
+        self._remove(key)
+        while len(self._places) >= self._most:
+            self._remove(next(iter(self._places)))
+            self.departures.evicted += 1
+        self._number += 1
+        self._places[key] = _Place(answer, tags, self._number)
+        heapq.heappush(self._ends, (ends_ns, self._number, key))
+        for tag in tags:
+            self._tagged.setdefault(tag, set()).add(key)
+        if len(self._ends) > 2 * self._most + 64:  # most of them of answers that left before their time
+            self._ends = [end for end in self._ends if self._is_of(end)]
+            heapq.heapify(self._ends)
+
+    def expire(self, now_ns: int) -> None:
+        """Let go of every answer whose time is over."""
+        while self._ends and self._ends[0][0] <= now_ns:
+            end = heapq.heappop(self._ends)
+            if self._is_of(end):
+                self._remove(end[2])
+                self.departures.expired += 1
+
+    def invalidate(self, tags: Iterable[str]) -> int:
+        """Let go of every answer with one of the tags; returns how many."""
+        keys = {key for tag in tags for key in self._tagged.get(tag, ())}
+        for key in keys:
+            self._remove(key)
+        self.departures.invalidated += len(keys)
+        return len(keys)
+
+    def clear(self) -> int:
+        """Let go of all; returns how many."""
+        keys = list(self._places)
+        for key in keys:
+            self._remove(key)
+        self._ends.clear()
+        self.departures.invalidated += len(keys)
+        return len(keys)
+
+    def _is_of(self, end: tuple[int, int, Key]) -> bool:
+        place = self._places.get(end[2])
+        return place is not None and place.number == end[1]
+
+    def _remove(self, key: Key) -> None:
+        place = self._places.pop(key, None)
+        if place is None:
+            return
+        for tag in place.tags:
+            self._tagged[tag].discard(key)
+            if not self._tagged[tag]:
+                del self._tagged[tag]
+        self._on_removed(key)

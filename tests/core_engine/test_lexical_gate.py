@@ -1,0 +1,93 @@
+"""The lexical gate: what keeps two questions apart, and what does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from core_engine.answer_cache.gate import difference, read_question
+from core_engine.answer_cache.gate.difference import SAME_SENTENCE, kept_share
+from core_engine.answer_cache.gate.english import stem
+
+APART = [
+    ("How long do I boil 3 eggs?", "How long do I boil 5 eggs?", "numbers"),
+    ("How long do I boil three eggs?", "How long do I boil 5 eggs?", "numbers"),
+    ("Who won the race in 2,019 heats?", "Who won the race in 2,020 heats?", "numbers"),
+    ("Who was Charles I?", "Who was Charles II?", "numbers"),
+    ("What happens in act 1?", "What happens in act II of it?", "numbers"),
+    ("How heavy is 5 kg of sand?", "How heavy is 5 pounds of sand?", "units"),
+    ("Should I water a cactus?", "Shouldn't I water a cactus?", "negation"),
+    ("Can I paint with a primer?", "Can I paint without a primer?", "negation"),
+    ("Who may enter?", "Nobody may enter?", "negation"),
+    ("Should I stretch before a run?", "Should I stretch after a run?", "opposites"),
+    ("My plan is to open the shop. Any tips?", "I want to close a store, what helps?", "opposites"),
+    ("Which train goes to Lyon?", "A railway to Bordeaux, which one?", "names"),
+    ("What does chmod() change?", "What is it that chown() does?", "names"),
+    ("Who runs the lab?", "When do they run a lab?", "asks"),
+    ("How do I boil an egg?", "How do I fry an egg?", "words"),
+    ("May I park here?", "Must I park here?", "words"),
+    ("How do I log in?", "How do I log out?", "words"),
+    ("How do I convert feet to yards?", "How do I convert yards to feet?", "order"),
+    ("Does my sister owe my brother?", "Does my brother owe my sister?", "order"),
+    ("煮3个鸡蛋要多久？", "煮5个鸡蛋要多久？", "numbers"),
+    ("煮三个鸡蛋要多久？", "煮五个鸡蛋要多久？", "numbers"),
+    ("一百二十元能买什么？", "一百三十元能买什么？", "numbers"),
+    ("跑5公里要多久？", "跑5英里要多久？", "units"),
+    ("仙人掌要浇水吗？", "仙人掌不要浇水吗？", "negation"),
+    ("饭前吃药还是别的时候？在饭之前吃行吗", "饭之后吃药行吗", "opposites"),
+    ("怎么安装这个软件？", "想把一个程序卸载，怎么弄？", "opposites"),
+    ("怎么用Git撤销提交？", "SVN提交错了如何退回？", "names"),
+    ("谁管这件事？", "这件事什么时候办？", "asks"),
+    ("怎么煮鸡蛋？", "怎么煎鸡蛋？", "words"),
+    ("英尺怎么换算成码？", "码怎么换算成英尺？", "order"),
+    ("他的钥匙在我这儿吗？", "我的钥匙在他这儿吗？", "order"),
+    ("How do I boil an egg?", "怎么煮鸡蛋？", "language"),
+]
+TOGETHER = [
+    ("How do I boil an egg?", "How do I boil an egg"),
+    ("How do I boil an egg?", "Please, how do I boil the eggs?"),
+    ("How do I boil three eggs?", "What's the way to cook 3 eggs in water?"),
+    ("What's the population of the UK?", "How many people live in the United Kingdom?"),
+    ("Which single tool opens one jar?", "A jar: with what does one open it?"),
+    ("I'm late. Can I still get in?", "Am I allowed to enter when I come late?"),
+    ("Which cities of Europe are the oldest?", "The most ancient European towns?"),
+    ("怎么煮鸡蛋？", "请问怎么煮鸡蛋呢？"),
+    ("煮三个鸡蛋要几分钟？", "3个蛋下锅以后多久能熟"),
+    ("能不能带宠物？", "可以带宠物吗"),
+    ("钥匙丢了，进不去家门怎么办？", "弄没了开门的东西，要如何回家"),
+]
+
+
+@pytest.mark.parametrize(("one", "other", "reason"), APART)
+def test_a_difference_in_what_is_asked_keeps_questions_apart(one: str, other: str, reason: str) -> None:
+    assert difference(read_question(one), read_question(other)) == reason
+    assert difference(read_question(other), read_question(one)) == reason
+
+
+@pytest.mark.parametrize(("one", "other"), TOGETHER)
+def test_other_words_for_the_same_are_let_through(one: str, other: str) -> None:
+    assert difference(read_question(one), read_question(other)) is None
+    assert difference(read_question(other), read_question(one)) is None
+
+
+@pytest.mark.parametrize("text", ["", "?", "!!!", "1", "I", "。", "é", "x" * 512, "第", "°"])
+def test_any_text_can_be_read(text: str) -> None:
+    question = read_question(text)
+    assert difference(question, question) is None
+    assert difference(question, read_question("How do I boil an egg?")) in ("numbers", "language", None)
+
+
+def test_one_changed_word_in_a_kept_sentence_is_always_seen() -> None:
+    words = ["how", "do", "small", "grey", "birds", "find", "their", "way", "home", "at", "night"]
+    sentence = read_question(" ".join(words))
+    for place in range(len(words)):
+        changed = read_question(" ".join([*words[:place], "violet", *words[place + 1 :]]))
+        assert kept_share(sentence.reading, changed.reading) > SAME_SENTENCE["en"]
+        if words[place] not in ("do",):
+            assert difference(sentence, changed) is not None, words[place]
+
+
+@pytest.mark.parametrize(
+    ("word", "same"), [("cities", "city"), ("boiling", "boil"), ("stopped", "stop"), ("uses", "use"), ("boxes", "box")]
+)
+def test_inflections_share_a_stem(word: str, same: str) -> None:
+    assert stem(word) == stem(same)
