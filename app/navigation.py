@@ -75,6 +75,11 @@ def runs_page() -> StreamlitPage:
     return st.Page(_runs, title=t("nav.runs"), icon=":material/list:", url_path="runs")
 
 
+def labs_page() -> StreamlitPage:
+    """Labs: predict, measure, be graded."""
+    return st.Page(_labs, title=t("nav.labs"), icon=":material/school:", url_path="labs")
+
+
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
@@ -88,6 +93,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
             parallel_page(),
         ],
         t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
+        t("nav.learn"): [labs_page()],
     }
 
 
@@ -145,3 +151,7 @@ def _cost() -> None:
 
 def _runs() -> None:
     _draw("runs")
+
+
+def _labs() -> None:
+    _draw("labs")

@@ -48,6 +48,9 @@ _MONEY = dict.fromkeys(("$", "usd", "dollar", "dollars", "美元", "美金", "�
 _THINGS = (
     *("card", "cards", "gpu", "gpus", "device", "devices", "张", "张卡", "卡", "块卡", "台", "sequence", "sequences"),
     *("seq", "seqs", "路", "条", "条序列", "个序列", "个", "expert", "experts", "个专家", "layer", "layers", "层"),
+    *("block", "blocks", "块", "个块", "step", "steps", "步", "pass", "passes", "次前向"),
+    *("head", "heads", "头", "个头", "instance", "instances", "实例", "个实例"),
+    *("point", "points", "百分点", "个百分点", "card-hour", "card-hours", "卡时"),
 )
 _PER_BIT_ELEMENT = ("/element", " per element", "/elem", "/元素", "/个元素")
 
@@ -61,6 +64,7 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "tokens/s": {**_rates(_TOKENS), "t/s": 1.0, "tps": 1.0, "个/s": 1.0, "个/秒": 1.0},
     "requests/s": {**_rates(_REQUESTS), "rps": 1.0, "qps": 1.0, "/s": 1.0},
     "FLOP": _FLOPS,
+    "FLOP/s": _rates(_FLOPS),
     "FLOP/B": dict.fromkeys(("FLOP/B", "FLOPs/B", "FLOP/byte", "FLOPs/byte", "op/byte", "FLOP/字节"), 1.0),
     "bits/element": {
         f"{unit}{ending}": 1.0 for unit in ("bit", "bits", "比特", "位") for ending in ("", *_PER_BIT_ELEMENT)

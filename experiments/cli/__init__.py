@@ -25,6 +25,7 @@ from experiments.cli import (
     interview,
     jitter,
     kv,
+    lab,
     ledger,
     measure,
     plan,
@@ -93,6 +94,7 @@ app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")
 app.add_typer(claims.app, name="claims")
 app.add_typer(interview.app, name="interview")
+app.add_typer(lab.app, name="lab")
 
 
 def run(argv: Sequence[str]) -> int:
