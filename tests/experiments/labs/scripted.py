@@ -16,6 +16,7 @@ import pytest
 
 from experiments import calibrate, jobs
 from experiments.bench import run_bench
+from experiments.caching.run import run_cache
 from experiments.claims import bounds
 from experiments.compare import run_comparison
 from experiments.factorial import run_factorial
@@ -27,6 +28,7 @@ from experiments.step_probe import Probe
 from experiments.store import Store
 from experiments.sweep.run import run_sweep
 from ledger.model_spec import load_model_spec
+from tests.core_engine.vectors import FlatIndex, WordEncoder
 from tests.experiments.fakes import FakeRig, VirtualClock
 from tests.experiments.test_calibrate import result as calibration
 
@@ -47,7 +49,12 @@ def _claim(spec: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
         return bounds.check({}, lambda *_: probe)
 
 
-WITHOUT_A_MODEL["claim"] = _claim
+def _cache(spec: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+    """Pairs judged by an encoder that counts words."""
+    return run_cache(spec, None, "0badcafe", encoder=WordEncoder(), make_index=FlatIndex)
+
+
+WITHOUT_A_MODEL |= {"claim": _claim, "cache": _cache}
 
 
 @cache
