@@ -154,7 +154,7 @@ class LabSession:
             raise InputError("answer", question_id, f"the experiment first: trilemma lab run {self.lab.id}")
         if self.is_settled(question):
             raise InputError(
-                "answer", question_id, f"a question that is open; trilemma lab reset {self.lab.id} begins anew"
+                "answer", question_id, f"a question that is still open; trilemma lab reset {self.lab.id} begins anew"
             )
         found = grade(question, check_answer(self.lab, question, text), self.figures)
         worth = TRIES[len(self.attempts(question))]

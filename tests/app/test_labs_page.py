@@ -47,7 +47,7 @@ def test_the_list_names_every_lab_and_opens_one(home: Path, lang: str) -> None:
     for lab in load_labs():
         assert lab.texts[lang].title in shown
     app.button(key=f"open-{LAB}").click().run()
-    assert app.query_params["lab"] == [LAB] and app.title[0].value == get_lab(LAB).texts[lang].title
+    assert app.query_params["lab"] == LAB and app.title[0].value == get_lab(LAB).texts[lang].title
 
 
 def test_an_unknown_lab_in_the_address_is_said_above_the_list(home: Path) -> None:
@@ -59,11 +59,11 @@ def test_an_unknown_lab_in_the_address_is_said_above_the_list(home: Path) -> Non
 def test_a_lab_from_the_prediction_to_a_passing_score(home: Path, scripted: None, lang: str) -> None:
     app, lab = page_alone("labs", lab=LAB, lang=lang), get_lab(LAB)
     assert say(lang, "step.questions") not in texts(app) and say(lang, "step.measured") not in texts(app)
-    app.text_input(key="prediction").set_value("many").run()
-    app.button[1].click().run()
+    app.text_input(key="prediction").set_value("many")
+    _submit(app, "labs-predict")
     assert app.error and not app.exception and session(home).state == "new"
-    app.text_input(key="prediction").set_value("2912").run()
-    app.button[1].click().run()
+    app.text_input(key="prediction").set_value("2912")
+    _submit(app, "labs-predict")
     assert session(home).state == "predicted"
     app.button(key="run").click().run()
     assert not app.exception and say(lang, "step.why") in texts(app)
