@@ -50,6 +50,11 @@ def kernels_page() -> StreamlitPage:
     return st.Page(_kernels, title=t("nav.kernels"), icon=":material/memory:", url_path="kernels")
 
 
+def caching_page() -> StreamlitPage:
+    """When an old answer may serve a new question."""
+    return st.Page(_caching, title=t("nav.caching"), icon=":material/cached:", url_path="caching")
+
+
 def load_page() -> StreamlitPage:
     """What one instance serves, and when to add another."""
     return st.Page(_load, title=t("nav.load"), icon=":material/speed:", url_path="load")
@@ -91,6 +96,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
             quantization_page(),
             speculation_page(),
             parallel_page(),
+            caching_page(),
         ],
         t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
         t("nav.learn"): [labs_page()],
@@ -131,6 +137,10 @@ def _speculation() -> None:
 
 def _kernels() -> None:
     _draw("kernels")
+
+
+def _caching() -> None:
+    _draw("caching")
 
 
 def _load() -> None:

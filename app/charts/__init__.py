@@ -4,6 +4,7 @@ Every function takes `mode` ("light" or "dark") and `words`, the texts in the re
 that is already configured: show it with `st.altair_chart(chart, theme=None, width="stretch", alt=...)`.
 """
 
+from app.charts.caching import caching_chart
 from app.charts.capacity import capacity_chart
 from app.charts.curves import change_strip, curve_card, guess_chart
 from app.charts.factorial import interaction_chart
@@ -39,6 +40,7 @@ alpha speedup model_says form the_model needed_alpha chosen_form other_forms con
 longest_gap from_start prompt_tokens
 plan_mark front_mark replica_mark per_user per_card deployment plan_cost
 load knee measured_points pressed_points pareto other_points
+cache_hit cache_hit_ungated cache_wrong cache_wrong_ungated cache_threshold cache_rate
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 """Every key the charts look up in `words`; the docstring of each function names its own."""
@@ -49,6 +51,7 @@ __all__ = [
     "block_map",
     "block_timeline",
     "break_even_chart",
+    "caching_chart",
     "capacity_chart",
     "change_strip",
     "crossover_chart",
