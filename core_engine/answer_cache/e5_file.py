@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -106,12 +107,12 @@ class _Reader:
     def skip(self, count: int) -> None:
         self._at += count
 
-    def one(self, kind: str):  # type: ignore[no-untyped-def]
+    def one(self, kind: str) -> Any:
         size = struct.calcsize("<" + kind)
         return struct.unpack("<" + kind, self.array(np.uint8, size).tobytes())[0]
 
-    def array(self, dtype: type, count: int) -> np.ndarray:
+    def array(self, dtype: type[np.generic], count: int) -> np.ndarray:
         size = np.dtype(dtype).itemsize * count
-        found = np.frombuffer(self._data[self._at : self._at + size].tobytes(), dtype)
+        found: np.ndarray = np.frombuffer(self._data[self._at : self._at + size].tobytes(), dtype)
         self._at += size
         return found
