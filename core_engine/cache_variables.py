@@ -28,7 +28,7 @@ CACHE_VARIABLES = (
     Variable(
         "semantic_threshold",
         "float",
-        0.9,
+        0.89,
         group="caching",
         minimum=0,
         maximum=1,

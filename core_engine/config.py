@@ -57,7 +57,7 @@ class EngineConfig:
     draft_control: str = "adaptive"
     exact_cache: str = "off"
     semantic_cache: str = "off"
-    semantic_threshold: float = 0.9
+    semantic_threshold: float = 0.89
     seed: int = 0
 
     @classmethod

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Sequence
 from typing import Protocol
 
 from core_engine.answer_cache.caches import MOST_ENTRIES, AnswerCaches, Frame
+from core_engine.answer_cache.exact import ExactKey
 from core_engine.answer_cache.semantic import SemanticCache
 from core_engine.answer_cache.shelf import Shelf
 from core_engine.answer_cache.vector_index import UsearchIndex
@@ -28,7 +29,7 @@ class Decoder(Protocol):
 
 def make_caches(config: EngineConfig, tokenizer: Decoder) -> AnswerCaches | None:
     """None where both tiers are off; CannotRunError when the semantic one lacks its packages."""
-    exact = Shelf(MOST_ENTRIES) if config.exact_cache == "on" else None
+    exact: Shelf[ExactKey] | None = Shelf(MOST_ENTRIES) if config.exact_cache == "on" else None
     semantic = None
     if config.semantic_cache == "on":
         from core_engine.answer_cache.e5 import load_e5
