@@ -85,6 +85,11 @@ def labs_page() -> StreamlitPage:
     return st.Page(_labs, title=t("nav.labs"), icon=":material/school:", url_path="labs")
 
 
+def interview_page() -> StreamlitPage:
+    """Questions as an interview asks them."""
+    return st.Page(_interview, title=t("nav.interview"), icon=":material/quiz:", url_path="interview")
+
+
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
@@ -99,7 +104,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
             caching_page(),
         ],
         t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
-        t("nav.learn"): [labs_page()],
+        t("nav.learn"): [labs_page(), interview_page()],
     }
 
 
@@ -165,3 +170,7 @@ def _runs() -> None:
 
 def _labs() -> None:
     _draw("labs")
+
+
+def _interview() -> None:
+    _draw("interview")

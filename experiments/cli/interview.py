@@ -290,15 +290,13 @@ def _answers_of(path: Path, refs: Sequence[str]) -> list[str | None]:
 
 
 def _judge(address: str | None, model: str | None, key_env: str | None, timeout: str) -> Judge | None:
-    from experiments.endpoint_fields import endpoint_fields
-    from experiments.interview.by_model import Judge
+    from experiments.interview.by_model import judge_of
 
     if address is None:
         if model is not None or key_env is not None:
             raise InputError("--judge", "missing", "--judge URL with --endpoint-model or --key-env")
         return None
-    fields = endpoint_fields({"endpoint": address, "endpoint_model": model, "key_env": key_env, "timeout_s": timeout})
-    return Judge(fields["endpoint"], fields["endpoint_model"], fields["key_env"], fields["timeout_s"])
+    return judge_of(address, model, key_env, timeout)
 
 
 def _question_json(chosen: Item, lang: Lang) -> dict[str, Any]:

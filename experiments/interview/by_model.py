@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from experiments.endpoint_fields import split_model
+from experiments.endpoint_fields import endpoint_fields, split_model
 from experiments.interview import rubric
 from experiments.interview.answering import Result
 from experiments.interview.bank import OpenQuestion
@@ -39,6 +39,12 @@ class Judge:
     model: str | None = None
     key_env: str | None = None
     timeout_s: float = 60.0
+
+
+def judge_of(address: str, model: str | None, key_env: str | None, timeout_s: object = 60) -> Judge:
+    """A judge from what was typed. InputErrors of experiments.endpoint_fields."""
+    fields = endpoint_fields({"endpoint": address, "endpoint_model": model, "key_env": key_env, "timeout_s": timeout_s})
+    return Judge(fields["endpoint"], fields["endpoint_model"], fields["key_env"], fields["timeout_s"])
 
 
 def judged(result: Result, judge: Judge, lang: Lang) -> Result:

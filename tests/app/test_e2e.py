@@ -185,3 +185,27 @@ def test_a_killed_engine_process_is_said_and_can_be_started_again(
     page.goto(f"{address}/runs")
     page.get_by_text(run_id).first.wait_for()
     shoot(page, "runs", tmp_path)
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_interview_is_practised_and_sat_on_a_phone(page: Any, address: str, tmp_path: Path, lang: str) -> None:
+    page.set_viewport_size({"width": 390, "height": 1400})
+    page.goto(f"{address}/interview?lang={lang}&q=kv_gqa:17")
+    field = page.get_by_role("textbox").first
+    field.wait_for()
+    assert cards_fit(page)
+    field.fill("9 GiB")  # half of the answer
+    page.get_by_role("button", name=re.compile({"en": "Answer$", "zh": "作答$"}[lang])).click()
+    page.get_by_text({"en": "the values forgotten", "zh": "只算了 K"}[lang]).wait_for()
+    assert cards_fit(page)
+    shoot(page, f"interview-390-{lang}", tmp_path)
+    page.goto(f"{address}/interview?lang={lang}&mode=mock")
+    page.get_by_role("button", name=re.compile({"en": "Start the clock$", "zh": "开始计时$"}[lang])).click()
+    page.get_by_text({"en": "0 of 10 answered", "zh": "已答 0/10"}[lang]).wait_for()
+    assert cards_fit(page)
+    shoot(page, f"interview-mock-390-{lang}", tmp_path)
+    page.get_by_role("button", name=re.compile({"en": "Hand in$", "zh": "交卷$"}[lang])).click()
+    page.get_by_text({"en": "Score by topic", "zh": "各主题成绩"}[lang]).wait_for()
+    assert cards_fit(page)
+    page.set_viewport_size({"width": 1440, "height": 1400})
+    shoot(page, f"interview-sheet-1440-{lang}", tmp_path)
