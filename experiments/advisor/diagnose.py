@@ -15,6 +15,7 @@ from experiments.advisor.evidence import Evidence
 from experiments.advisor.finding import Change, Finding, Missing
 
 FOUND, HEALTHY, NOT_ENOUGH = "found", "healthy", "not enough evidence"
+FAILING = 0.01  # share of requests, from which a run is not healthy whatever the others took
 # Without objectives these must be known to be absent before anything is called healthy.
 CORE = ("queue-bound", "kv-memory-bound")
 
@@ -105,6 +106,9 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[
     if missed:
         names = ", ".join(f"{one.name} ({seconds(evidence.value_of(one))})" for one in missed)
         return NOT_ENOUGH, f"{names} missed, and nothing that is known says why"
+    if (evidence.error_rate or 0) >= FAILING:
+        failed, every = evidence.failed or 0, (evidence.failed or 0) + (evidence.completed or 0)
+        return NOT_ENOUGH, f"{failed:.0f} of {every:.0f} requests failed: their errors come before what the others took"
     judged = [one for one in evidence.objectives if evidence.value_of(one) is not None]
     latencies = [one for one in judged if one.latency is not None]
     if latencies:
@@ -112,4 +116,6 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[
     unknown = {one.cause for one in missing}
     if not any(True for _ in evidence.known()) or unknown.intersection(CORE):
         return NOT_ENOUGH, "no objective can be judged, and too little is known to say that nothing is wrong"
+    if evidence.waiting is not None and evidence.waiting >= 1:
+        return NOT_ENOUGH, "requests wait, and nothing that is known says why"
     return HEALTHY, "nobody waits, memory holds, and no cause that can be told matches (no objective was given)"

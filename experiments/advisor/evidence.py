@@ -233,8 +233,8 @@ class Evidence:
         if part is None:
             return None
         whole = self.ttft_s
-        if not whole and other is not None:
-            whole = part + other
+        if not whole:
+            whole = part + other if other is not None else _first(self.ttft_p95_s, self.ttft_p99_s)
         return min(1.0, part / whole) if whole else None
 
     @property
@@ -293,6 +293,8 @@ _TEXTS = ("engine", "slo", "provenance", "config")
 
 def how_to_know(name: str) -> str:
     """`path (unit): how to get to know it`, of a field."""
+    if name == "objectives":
+        return "slo: objectives, as --slo itl_p99=0.05, say what is too slow"
     meta = NUMBERS[name]
     unit = f", {meta['unit']}" if meta["unit"] in (SECONDS, BYTES) else ""
     return f"{meta['path']}{unit}: {meta['how']}"

@@ -10,6 +10,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
+from experiments.advisor.ceilings import Ceilings, ceilings_here, shares_of_ceilings
 from experiments.advisor.evidence import Evidence, evidence_of
 from experiments.metrics import compute_metrics
 from experiments.metrics.events import NS_PER_S, Record, emissions, successes, window_ns
@@ -41,19 +42,23 @@ def evidence_from_run(run_id: str, store: Store, *, arm: int = 0, slo: str | Non
         raise InputError("--arm", arm, f"an arm that is stored: {', '.join(map(str, kept))}")
     record = store.record(run_id, *stored[0])
     price = float(run.spec.get("price_per_device_hour") or 1.0)
-    document = document_of(record, price_per_device_hour=price)
+    document = document_of(record, price_per_device_hour=price, ceilings=ceilings_here(record))
     told = slo if slo is not None else run.spec.get("slo")
     return evidence_of(document, f"run {run_id}", slo=told, strict=False)
 
 
-def document_of(record: Record, *, price_per_device_hour: float = 1.0) -> dict[str, Any]:
-    """The numbers of one run record, in the form of docs/advisor.md."""
+def document_of(
+    record: Record, *, price_per_device_hour: float = 1.0, ceilings: Ceilings | None = None
+) -> dict[str, Any]:
+    """The numbers of one run record, in the form of docs/advisor.md. ceilings: what its steps are held against."""
     metrics = compute_metrics(record, price_per_device_hour=price_per_device_hour)
     document = with_extras(metrics)
     for group, found in _of_steps(record).items():
         document[group] = {**document.get(group, {}), **found}
     document["load"]["growing"] = growth(record)["growing"]
     document["prefix"] = {"repeated_share": repeated_share(record)}
+    if ceilings is not None and record["steps"]:
+        document["steps"] |= shares_of_ceilings(record, ceilings)
     return document
 
 

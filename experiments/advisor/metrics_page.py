@@ -177,8 +177,8 @@ def evidence_from_pages(
             raise InputError("--metrics-later", pages[1].engine, f"a page of the same server, {pages[0].engine}")
     document, sources = document_of_pages(pages, seconds)
     document["config"] = {**document["config"], **(settings or {})}
-    name = PREFIXES.get(pages[0].engine, "vllm:")
-    return evidence_of(document, f"{name} metrics", slo=slo, sources=sources)
+    told = "two pages" if later is not None else "a page"
+    return evidence_of(document, f"{told} of {pages[0].engine}'s metrics", slo=slo, sources=sources)
 
 
 def document_of_pages(pages: Sequence[Page], seconds: float | None) -> tuple[dict[str, Any], dict[str, str]]:
@@ -199,13 +199,13 @@ def document_of_pages(pages: Sequence[Page], seconds: float | None) -> tuple[dic
         if (rise := _rise(pages, names)) is not None:
             put(path, rise[1], rise[0])
     for path, names in LATENCIES.items():
-        if (one := _histogram(pages, names)) is not None:
-            put(f"{path}.mean", one[1].mean, one[0])
+        if (shape := _histogram(pages, names)) is not None:
+            put(f"{path}.mean", shape[1].mean, shape[0])
             for key, q in QUANTILES.items():
-                put(f"{path}.{key}", one[1].quantile(q), one[0])
+                put(f"{path}.{key}", shape[1].quantile(q), shape[0])
     for path, names in MEANS.items():
-        if (one := _histogram(pages, names)) is not None:
-            put(path, one[1].mean, one[0])
+        if (shape := _histogram(pages, names)) is not None:
+            put(path, shape[1].mean, f"{shape[0]}, of {shape[1].count:.0f} requests that ended")
     _put_rates(pages, seconds, put, found)
     _put_host(pages, seconds, put)
     _put_prefix(pages, put)

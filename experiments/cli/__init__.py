@@ -14,6 +14,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from experiments.cli import (
+    advise,
     cache,
     calibrate,
     claims,
@@ -89,6 +90,7 @@ app.command("report")(report.report)
 app.command("calibrate")(calibrate.calibrate)
 app.command("simulate")(simulate.simulate)
 app.command("plan")(plan.plan)
+app.command("advise")(advise.advise)
 app.command("cost")(cost.cost)
 app.command("ledger")(ledger.ledger)
 app.add_typer(runs.app, name="runs")

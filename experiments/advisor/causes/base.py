@@ -1,4 +1,4 @@
-"""The shape of a cause, and what several of them share: words for numbers, steps of a setting, thresholds.
+"""The shape of a cause, and what several of them share: thresholds, what follows from several numbers, words.
 
 A cause is a small class without state. Its `match` reads evidence and nothing else, and answers one of three ways: a
 Finding; None, when the evidence says that this is not it; Missing, when the evidence does not tell.
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from core_engine.variables import VARIABLES, Value
 from experiments.advisor.evidence import NUMBERS, SECONDS, SHARE, Evidence
 from experiments.advisor.finding import Bound, Finding, Line, Missing
 
@@ -21,6 +20,10 @@ BUSY, ROOM = 0.7, 0.5
 PRESSED, FULL = 0.85, 0.95
 # Seats count as all taken from here: some are between two requests.
 TAKEN = 0.9
+# Preemptions a request, from here they are no accident.
+OFTEN = 0.02
+# Of an objective's limit, below this a typical value keeps it with room to spare.
+WELL_BELOW = 0.7
 # A limit without an objective behind it weighs so much: it binds, but nobody said that it hurts.
 UNSTATED = 0.6
 
@@ -28,13 +31,19 @@ Answer = Finding | Missing | None
 
 
 class Cause(Protocol):
-    """name and means are those of docs/advisor.md. explains: causes that follow from this one when both are found.
-    latencies: whose objectives say whether it hurts."""
+    """One cause. name and means are those of docs/advisor.md.
 
-    name: str
-    means: str
-    explains: tuple[str, ...]
-    latencies: tuple[str, ...]
+    explains: causes that follow from this one when both are found. latencies: whose objectives say whether it hurts.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def means(self) -> str: ...
+    @property
+    def explains(self) -> tuple[str, ...]: ...
+    @property
+    def latencies(self) -> tuple[str, ...]: ...
 
     def match(self, evidence: Evidence) -> Answer:
         """What the evidence says of this cause."""
@@ -74,6 +83,24 @@ def kv_is_tight(evidence: Evidence) -> bool | None:
         return True
     known = (evidence.kv_used_share, evidence.kv_peak_share, evidence.preemptions)
     return None if all(value is None for value in known) else False
+
+
+def memory_keeps_out(evidence: Evidence) -> bool:
+    """Whether requests wait, or are thrown out, for want of KV memory rather than of a seat."""
+    often = evidence.preemptions_per_request
+    if evidence.admission_waits or (bool(evidence.preemptions) if often is None else often >= OFTEN):
+        return True
+    taken = evidence.seats_taken
+    return bool(kv_is_tight(evidence)) and (taken is None or taken < TAKEN)
+
+
+def misses_in_the_tail_alone(evidence: Evidence) -> bool:
+    """Whether a typical gap between tokens keeps the missed objectives, so that something now and then makes them."""
+    typical = evidence.itl_without_prefill_s
+    if typical is None:
+        typical = evidence.itl_p50_s if evidence.itl_p50_s is not None else evidence.tpot_p50_s
+    limits = [one.limit for one in evidence.missed_objectives("itl", "tpot")]
+    return typical is not None and bool(limits) and typical < WELL_BELOW * min(limits)
 
 
 def line(text: str, figure: str = "") -> Line:
@@ -123,20 +150,6 @@ def percent(share: float) -> str:
 def number(value: float) -> str:
     """A count in words."""
     return f"{value:,.4g}"
-
-
-def stepped(evidence: Evidence, variable: str, factor: float, fallback: float | None = None) -> tuple[Value, Value]:
-    """(from, to) of a whole-number setting: its value, or fallback where nobody said it, times factor, in its range.
-
-    Without either, from is the registry's default.
-    """
-    entry = VARIABLES[variable]
-    now = evidence.setting(variable)
-    start = now if isinstance(now, int | float) else (entry.default if fallback is None else fallback)
-    low, high = entry.minimum, entry.maximum
-    assert low is not None and high is not None
-    target = max(low, min(high, round(float(start) * factor)))
-    return (int(float(start)) if float(start).is_integer() else start), int(target)
 
 
 ONE_AT_A_TIME = Bound("C30", "Change this one alone and judge all five curves: changes made together can cancel.")

@@ -5,18 +5,20 @@ from __future__ import annotations
 from experiments.advisor.causes.base import (
     MOST,
     ONE_AT_A_TIME,
+    UNSTATED,
     Answer,
     hurts,
     kv_is_tight,
     line,
     lines,
     missed_lines,
+    misses_in_the_tail_alone,
     number,
     percent,
     seconds,
-    stepped,
     told,
 )
+from experiments.advisor.causes.changes import lighter_kv, lighter_weights, more_ranks, offered, seats, stepped
 from experiments.advisor.evidence import Evidence
 from experiments.advisor.finding import ARCHITECTURE, Bound, Change, Finding, Line, Missing
 
@@ -27,10 +29,18 @@ LARGE_BATCH = 16
 # Of a step, from here host work or launches are what it waits for.
 HOST, LAUNCH = 0.35, 0.3
 # A gap beside somebody's prompt is so many times as long as others, from here; without that split, p99 over median.
-JUMP, TAIL = 2.0, 4.0
+JUMP, UNSTATED_JUMP, TAIL = 2.0, 3.0, 4.0
 # Parameters below which a target is small: its steps are short, and a draft's are not much shorter (C18).
 SMALL_TARGET = 2e9
 LONG_PROMPT = 1024
+# Without an objective tokens are slow from here: nobody reads more than 20 in a second.
+READING_S = 0.05
+
+
+def _is_fast(evidence: Evidence, latencies: tuple[str, ...]) -> bool:
+    """Whether tokens come faster than anybody reads them and no objective asks for more."""
+    typical = evidence.gap_s
+    return evidence.missed(*latencies) is None and typical is not None and typical < READING_S
 
 
 class PrefillBound:
@@ -43,6 +53,8 @@ class PrefillBound:
 
     def match(self, evidence: Evidence) -> Answer:
         share = evidence.prefill_share
+        if share is None and self._nothing_else(evidence):
+            share = 0.7  # what is left when nobody waits
         if share is None:
             return Missing(self.name, ("prefill_s", "ttft_mean_s"))
         if evidence.missed("ttft") is False or share < MOST or (evidence.queue_share or 0) > share:
@@ -54,7 +66,9 @@ class PrefillBound:
             return None
         reached = evidence.prefill_flops_share
         found = lines(
-            line(f"{percent(share)} of the time to first token is the computing of the prompt", "prefill_s"),
+            line(f"{percent(share)} of the time to first token is the computing of the prompt", "prefill_s")
+            if evidence.prefill_s is not None
+            else line("nobody waits, so what is late is the computing of the prompt", "waiting"),
             told(evidence, "prefill_s", "it takes {}"),
             None if reached is None else line(f"prefill steps reach {percent(reached)} of the arithmetic",
                                               "prefill_flops_share"),
@@ -67,6 +81,13 @@ class PrefillBound:
             self._changes(evidence),
             self._bounds,
         )
+
+    def _nothing_else(self, evidence: Evidence) -> bool:
+        """Without the time of the prompts: the first token is late, nobody waits, and prompts are long or compute."""
+        waits = evidence.waiting is None or evidence.waiting >= 1 or (evidence.queue_share or 0) >= MOST
+        long = evidence.prompt_tokens is not None and evidence.prompt_tokens >= LONG_PROMPT
+        computes = evidence.prefill_flops_share is not None and evidence.prefill_flops_share >= NEAR
+        return bool(evidence.missed("ttft")) and not waits and (long or computes)
 
     def _rules_the_request(self, evidence: Evidence) -> bool:
         """Without an objective: prefill is most of the whole request."""
@@ -83,22 +104,21 @@ class PrefillBound:
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
         before, after = stepped(evidence, "max_num_batched_tokens", 2)
-        found = [
+        found: list[Change | None] = [
             Change(
                 "max_num_batched_tokens", before, after,
                 why="larger pieces of a prompt a step use the arithmetic better and take fewer steps",
                 refuted_by="time to first token does not get shorter, or the gaps between tokens miss their objective",
             ),
-            Change(
-                "weights", evidence.setting("weights"), "w8a8",
+            lighter_weights(
+                evidence, "w8a8",
                 why="integer products are up to twice as fast where the device has units for them",
                 refuted_by="time to first token does not get shorter, or quality falls on your own items",
             ),
-            Change(
-                "tensor_parallel", evidence.setting("tensor_parallel"), 2,
+            more_ranks(
+                evidence,
                 why="a layer's products are shared by several devices",
                 refuted_by="time to first token does not get shorter: the sums between devices take it back",
-                effort=ARCHITECTURE,
             ),
         ]  # fmt: skip
         if evidence.setting("attention") == "naive":
@@ -107,7 +127,7 @@ class PrefillBound:
                 why="long prompts never write their scores to memory",
                 refuted_by="time to first token does not get shorter",
             ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound("C29", "First tell prefill from queueing: they show as the same time to first token."),
@@ -126,13 +146,13 @@ class DecodeBandwidthBound:
 
     def match(self, evidence: Evidence) -> Answer:
         reached, arithmetic = evidence.bandwidth_share, evidence.flops_share
-        if evidence.missed(*self.latencies) is False:
+        if evidence.missed(*self.latencies) is False or misses_in_the_tail_alone(evidence):
             return None
         if evidence.decode_share is not None and evidence.decode_share < 0.3:
             return None
         if reached is None:
             return Missing(self.name, ("bandwidth_share", "flops_share"))
-        if reached < NEAR or (arithmetic is not None and arithmetic >= reached):
+        if reached < NEAR or (arithmetic is not None and arithmetic >= reached) or _is_fast(evidence, self.latencies):
             return None
         batch = evidence.batch if evidence.batch is not None else evidence.running
         found = lines(
@@ -153,13 +173,13 @@ class DecodeBandwidthBound:
         )
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
-        kv = Change(
-            "kv_dtype", evidence.setting("kv_dtype"), "int8",
+        kv = lighter_kv(
+            evidence,
             why="half the bytes of KV are read at every step",
             refuted_by="the gaps do not get shorter, or quality falls on your own items",
         )  # fmt: skip
-        weights = Change(
-            "weights", evidence.setting("weights"), "w8a8" if (evidence.batch or 0) > 1 else "w8a16",
+        weights = lighter_weights(
+            evidence, "w8a8" if (evidence.batch or 0) > 1 else "w8a16",
             why="half the bytes of weights are read at every step",
             refuted_by="the gaps do not get shorter, or quality falls on your own items",
         )  # fmt: skip
@@ -174,7 +194,7 @@ class DecodeBandwidthBound:
             ))  # fmt: skip
         if not by_kv and evidence.kv_read_share is not None and evidence.kv_read_share > 0.2:
             found.append(kv)
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound("C18", "Speculation pays for large targets and high acceptance only: measure alpha, v and c before."),
@@ -193,14 +213,14 @@ class DecodeComputeBound:
 
     def match(self, evidence: Evidence) -> Answer:
         reached, reading = evidence.flops_share, evidence.bandwidth_share
-        if evidence.missed(*self.latencies) is False:
+        if evidence.missed(*self.latencies) is False or misses_in_the_tail_alone(evidence):
             return None
         batch = evidence.batch if evidence.batch is not None else evidence.running
         if batch is not None and batch < LARGE_BATCH:
             return None
         if reached is None:
             return Missing(self.name, ("flops_share", "bandwidth_share"))
-        if reached < NEAR or (reading is not None and reading >= reached):
+        if reached < NEAR or (reading is not None and reading >= reached) or _is_fast(evidence, self.latencies):
             return None
         found = lines(
             line(f"decode steps do {percent(reached)} of the arithmetic that the device could", "flops_share"),
@@ -209,23 +229,21 @@ class DecodeComputeBound:
             else line(f"and read at {percent(reading)} of the memory's bandwidth", "bandwidth_share"),
             None if batch is None else line(f"{number(batch)} sequences share a step", "batch"),
         )
-        before, after = stepped(evidence, "max_num_seqs", 0.5, batch)
-        changes = (
-            Change(
-                "weights", evidence.setting("weights"), "w8a8",
+        changes = offered(
+            lighter_weights(
+                evidence, "w8a8",
                 why="integer products are up to twice as fast; W4A16 would not help, it computes in 16 bits",
                 refuted_by="the gaps do not get shorter, or quality falls on your own items",
             ),
-            Change(
-                "max_num_seqs", before, after,
+            seats(
+                evidence, 0.5,
                 why="fewer sequences a step make it shorter, nearly in proportion",
                 refuted_by="the gaps do not get shorter",
             ),
-            Change(
-                "tensor_parallel", evidence.setting("tensor_parallel"), 2,
+            more_ranks(
+                evidence,
                 why="a layer's products are shared by several devices",
                 refuted_by="the gaps do not get shorter: the sums between devices take it back",
-                effort=ARCHITECTURE,
             ),
         )  # fmt: skip
         if evidence.setting("speculation") not in (None, "off"):
@@ -295,13 +313,12 @@ class LaunchBound:
         if not found and evidence.setting("graph") != "on":
             found.append(Change("graph", evidence.setting("graph"), "on", "a whole step is one call, recorded once",
                                 "the gaps between tokens do not get shorter"))  # fmt: skip
-        before, after = stepped(evidence, "max_num_seqs", 2, evidence.running)
-        found.append(Change(
-            "max_num_seqs", before, after,
+        found.append(seats(
+            evidence, 2,
             why="the host works once a step, whoever shares it",
             refuted_by="output tokens/s does not rise",
         ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound("C29", "Typical of small models and batches; with larger ones the device has enough to do meanwhile."),
@@ -326,19 +343,25 @@ class InterferenceJitter:
             if tail is None:
                 return Missing(self.name, ("itl_with_prefill_s", "itl_without_prefill_s", "itl_p99_s"))
             return self._from_tail(evidence, tail)
-        if not alone or beside < JUMP * alone or (tail is not None and tail < JUMP):
+        weight = hurts(evidence, self.latencies)
+        jump = JUMP if weight == 1 else UNSTATED_JUMP
+        if not alone or beside < jump * alone or (tail is not None and tail < jump):
             return None
+        if weight == 1 and not misses_in_the_tail_alone(evidence):
+            weight = UNSTATED / 2  # a gap without a prompt in it is too long as well
         found = lines(
             line(f"a gap beside a prompt is {seconds(beside)}, else {seconds(alone)}: {beside / alone:.1f} times",
                  "itl_with_prefill_s"),
             None if tail is None else line(f"p99 of the gaps is {tail:.1f} times their median", "itl_p99_s"),
         )  # fmt: skip
-        score = hurts(evidence, self.latencies) * min(1.0, 0.6 + 0.1 * beside / alone)
+        score = weight * min(1.0, 0.6 + 0.1 * beside / alone)
         return self._finding(evidence, score, found)
 
     def _from_tail(self, evidence: Evidence, tail: float) -> Answer:
         """By the shape of the gaps alone: much else has a tail, so long prompts must be there and memory must not."""
         if tail < TAIL:
+            return None
+        if evidence.missed(*self.latencies) and not misses_in_the_tail_alone(evidence):
             return None
         if kv_is_tight(evidence) or (evidence.prompt_tokens is not None and evidence.prompt_tokens < LONG_PROMPT / 8):
             return None
@@ -381,7 +404,7 @@ class InterferenceJitter:
                 refuted_by="ITL p99 does not fall, or moving KV costs more time to first token than it is worth",
                 effort=ARCHITECTURE,
             ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound(

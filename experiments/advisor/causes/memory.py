@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from experiments.advisor.causes.base import (
     MOST,
+    OFTEN,
     ONE_AT_A_TIME,
     PRESSED,
     ROI_ORDER,
@@ -17,24 +18,19 @@ from experiments.advisor.causes.base import (
     missed_lines,
     percent,
     some,
-    stepped,
     told,
 )
+from experiments.advisor.causes.changes import lighter_kv, lighter_weights, more_ranks, offered, stepped
 from experiments.advisor.evidence import Evidence
 from experiments.advisor.finding import Bound, Change, Finding, Missing
 
-# Preemptions a request, from here they are no accident.
-OFTEN = 0.02
 # Of the device's memory: weights are most of it, and what is left for KV is little.
 HEAVY, LITTLE = 0.65, 0.2
 # Sequences that fit into KV memory, below which a batch can't use the device.
 FEW_SEQUENCES = 4
 # Of the prompts: enough repeats to be worth a cache; found share of it that counts as working.
 REPEATS, WORKS = 0.2, 0.5
-EVICTED = 0.3
 GB = 1e9
-UNQUANTIZED_KV = (None, "auto", "fp32", "bf16", "fp16")
-UNQUANTIZED_WEIGHTS = (None, "none")
 
 
 class KVMemoryBound:
@@ -81,19 +77,18 @@ class KVMemoryBound:
         return (waiting or queued) and (taken is None or taken < TAKEN)
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
-        found = []
+        found: list[Change | None] = []
         if evidence.setting("kv_layout") == "contiguous":
             found.append(Change(
                 "kv_layout", "contiguous", "paged",
                 why="blocks as tokens come, instead of room for the longest answer from the start",
                 refuted_by="no more sequences run together",
             ))  # fmt: skip
-        if evidence.setting("kv_dtype") in UNQUANTIZED_KV:
-            found.append(Change(
-                "kv_dtype", evidence.setting("kv_dtype"), "int8",
-                why="about half the bytes a token, so nearly twice the tokens in the same memory",
-                refuted_by="preemptions and waiting stay, or quality falls on your own items",
-            ))  # fmt: skip
+        found.append(lighter_kv(
+            evidence,
+            why="about half the bytes a token, so nearly twice the tokens in the same memory",
+            refuted_by="preemptions and waiting stay, or quality falls on your own items",
+        ))  # fmt: skip
         before, after = stepped(evidence, "kv_memory_mib", 2, self._pool_mib(evidence))
         found.append(Change(
             "kv_memory_mib", before, after,
@@ -101,13 +96,13 @@ class KVMemoryBound:
             refuted_by="preemptions and waiting stay",
         ))  # fmt: skip
         if self._preempts(evidence):
-            seats, fewer = stepped(evidence, "max_num_seqs", 0.5, evidence.running)
             found.append(Change(
-                "max_num_seqs", seats, fewer,
+                "max_num_seqs", evidence.setting("max_num_seqs"),
+                None if evidence.running is None else max(1, round(evidence.running)),
                 why="requests that would be thrown out again are not let in: nothing is computed twice",
                 refuted_by="output tokens/s falls by more than preemption cost",
             ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     def _pool_mib(self, evidence: Evidence) -> float | None:
         return None if evidence.kv_pool_bytes is None else evidence.kv_pool_bytes / 2**20
@@ -159,26 +154,23 @@ class WeightsMemoryBound:
         return bool(kv_is_tight(evidence)) or full
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
-        now = evidence.setting("weights")
-        found = []
-        if now in UNQUANTIZED_WEIGHTS:
-            found.append(Change(
-                "weights", now, "w8a8",
+        return offered(
+            lighter_weights(
+                evidence, "w8a8",
                 why="half the bytes of the linear layers, and faster products",
                 refuted_by="KV gets no more memory, or quality falls on your own items",
-            ))  # fmt: skip
-        found.append(Change(
-            "weights", now, "w4a16-awq",
-            why="a quarter of the bytes of the linear layers; embedding and head stay as they are",
-            refuted_by="quality falls on a slice of your own items: look at each, not at the mean",
-        ))  # fmt: skip
-        found.append(Change(
-            "tensor_parallel", evidence.setting("tensor_parallel"), 2,
-            why="each device holds a half of the weights",
-            refuted_by="the sums between devices take more time than the larger batch gives back",
-            effort="architecture",
-        ))  # fmt: skip
-        return tuple(found)
+            ),
+            lighter_weights(
+                evidence, "w4a16-awq",
+                why="a quarter of the bytes of the linear layers; embedding and head stay as they are",
+                refuted_by="quality falls on a slice of your own items: look at each, not at the mean",
+            ),
+            more_ranks(
+                evidence,
+                why="each device holds a half of the weights",
+                refuted_by="the sums between devices take more time than the larger batch gives back",
+            ),
+        )  # fmt: skip
 
     _bounds = (
         Bound("C28", "W8A8 first; W4 only when memory truly does not hold, and never without an evaluation."),
@@ -228,7 +220,7 @@ class CacheMiss:
             ),)  # fmt: skip
         before, after = stepped(evidence, "kv_memory_mib", 2)
         block, smaller = stepped(evidence, "block_size", 0.5)
-        return (
+        return offered(
             Change(
                 "kv_memory_mib", before, after,
                 why="cached blocks are kept in what running requests leave; more memory keeps them longer",

@@ -9,16 +9,17 @@ from experiments.advisor.causes.base import (
     Answer,
     has_room,
     hurts,
-    kv_is_tight,
     line,
     lines,
+    memory_keeps_out,
     missed_lines,
+    misses_in_the_tail_alone,
     number,
     percent,
     seconds,
-    stepped,
     told,
 )
+from experiments.advisor.causes.changes import lighter_weights, offered, seats
 from experiments.advisor.evidence import Evidence
 from experiments.advisor.finding import ARCHITECTURE, Bound, Change, Finding, Missing
 
@@ -26,13 +27,20 @@ from experiments.advisor.finding import ARCHITECTURE, Bound, Change, Finding, Mi
 SOMEBODY = 1.0
 # Of a request's time to first token, from here waiting is worth a look though it is not most of it.
 SOME = 0.25
+# Share of the seats in use on average, from here they are what is short: a run begins and ends with few.
+MOSTLY_TAKEN = 0.7
 # Slot-steps that finished requests keep, from here.
 IDLE = 0.15
 # A step that computes fewer sequences than this is not full on any device.
 SMALL_BATCH = 8
 # Of the scheduled rate, below this the sender did not keep it; the same as the load generator's own warning.
 KEPT = 0.95
-LATE_S, LATE_SHARE = 0.02, 0.25
+# How late a sender may be (p99), and of the time to first token; how busy its processor.
+LATE_S, LATE_SHARE, OUT_OF_BREATH = 0.02, 0.25, 0.9
+# Of a step, from here host work or launches rule it, and not how many share it.
+HOST_RULES = 0.35
+# Of the device's bandwidth, from here one sequence's decode is as fast as it gets.
+BUSY_READING = 0.6
 
 
 class QueueBound:
@@ -52,15 +60,20 @@ class QueueBound:
         crowded = waiting is not None and waiting >= SOMEBODY
         if not weight and not evidence.growing:
             return None
+        # Servers report the waiting of requests that have ended; those that still wait are not in it.
+        if crowded and waiting is not None and waiting >= (evidence.running or 0):
+            share = None if share is None else max(share, 0.8)
         if not (queued or crowded) or (share is not None and share < SOME) or waiting == 0:
             return None
         taken = evidence.seats_taken
-        if kv_is_tight(evidence) or has_room(evidence) or (taken is not None and taken < TAKEN):
+        if memory_keeps_out(evidence) or has_room(evidence) or not self._seats_are_short(evidence):
             return None
         if waiting is None and not evidence.overloaded and evidence.missed(*self.latencies) is None:
             return None  # mostly waiting, of a time that nobody calls long
         found = lines(
-            None if share is None else line(f"{percent(share)} of the time to first token is waiting", "queue_s"),
+            None
+            if evidence.queue_share is None or not queued
+            else line(f"{percent(evidence.queue_share)} of the time to first token is waiting", "queue_s"),
             None if not waiting else line(f"{number(waiting)} requests wait on average", "waiting"),
             None if taken is None else line(f"{percent(min(1.0, taken))} of the seats are taken", "running"),
             line("the queue was still growing at the end", "growing") if evidence.growing else None,
@@ -71,10 +84,17 @@ class QueueBound:
             self.name, score, found + missed_lines(evidence, self.latencies), self._changes(evidence), self._bounds
         )
 
+    def _seats_are_short(self, evidence: Evidence) -> bool:
+        """Whether the seats are taken on average, or were all taken at a moment while somebody waited."""
+        taken = evidence.seats_taken
+        if taken is None or taken >= MOSTLY_TAKEN:
+            return True
+        peak, waits = evidence.running_peak, (evidence.waiting or 0) >= SOMEBODY
+        return waits and peak is not None and evidence.seats is not None and peak >= evidence.seats
+
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
-        before, after = stepped(evidence, "max_num_seqs", 2, evidence.running)
-        seats = Change(
-            "max_num_seqs", before, after,
+        more = seats(
+            evidence, 2,
             why="more requests share a step, so a seat comes free sooner",
             refuted_by="output tokens/s does not rise: steps got longer by as much as there are more seats",
         )  # fmt: skip
@@ -84,18 +104,21 @@ class QueueBound:
             refuted_by="the queue stays as long when the rate per instance is lower",
             effort=ARCHITECTURE,
         )  # fmt: skip
-        limited = Change(
-            "max_queue", evidence.setting("max_queue"), None,
-            why="a request that is refused at once can go elsewhere; one that waits too long is lost as well",
-            refuted_by="goodput does not rise",
-        )  # fmt: skip
-        weights = Change(
-            "weights", evidence.setting("weights"), "w8a8",
+        limited = None
+        if evidence.overloaded and evidence.served_rps:
+            limited = Change(
+                "rate_limit_rps", evidence.setting("rate_limit_rps"), round(evidence.served_rps, 2),
+                why="a request that is refused at once can go elsewhere; one that waits too long is lost as well",
+                refuted_by="goodput does not rise",
+            )  # fmt: skip
+        weights = lighter_weights(
+            evidence, "w8a8",
             why="shorter steps serve more requests in the same seats",
             refuted_by="output tokens/s does not rise, or quality falls on your own items",
         )  # fmt: skip
         # With a busy device more seats only move the waiting from the queue into the steps.
-        return (replicas, weights, limited) if has_room(evidence) is False else (seats, weights, replicas, limited)
+        busy = has_room(evidence) is False
+        return offered(replicas, weights, limited) if busy else offered(more, weights, replicas, limited)
 
     _bounds = (
         Bound("C44", "More seats raise throughput and lengthen everybody's gaps between tokens: cap them where latency "
@@ -117,7 +140,7 @@ class UnderBatching:
         policy = evidence.setting("batching")
         waits = self._somebody_waits(evidence)
         held = evidence.idle_slot_share is not None and evidence.idle_slot_share >= IDLE
-        if kv_is_tight(evidence) and not held:
+        if memory_keeps_out(evidence) and not held:
             return None
         if waits is None and policy is None and not held:
             return Missing(self.name, ("waiting", "device_utilisation", "idle_slot_share"))
@@ -155,12 +178,11 @@ class UnderBatching:
 
     def _room(self, evidence: Evidence) -> bool:
         """Room in the device, or a step so small that more rows cost next to nothing."""
-        room = has_room(evidence)
         batch = evidence.batch if evidence.batch is not None else evidence.running
         small = batch is not None and batch <= SMALL_BATCH
         reads_weights = evidence.kv_read_share is None or evidence.kv_read_share < MOST
         cheap = small and reads_weights and evidence.flops_share is not None and evidence.flops_share < SOME
-        return bool(room) or (room is not True and cheap)
+        return bool(has_room(evidence)) or cheap
 
     def _all_is_well(self, evidence: Evidence) -> bool:
         return evidence.missed("ttft", "tpot", "itl", "e2e") is False and not evidence.overloaded
@@ -174,13 +196,12 @@ class UnderBatching:
                 why="requests join and leave at every step, so no seat is kept idle",
                 refuted_by="output tokens/s does not rise, as with answers of equal length that all come at once",
             ))  # fmt: skip
-        before, after = stepped(evidence, "max_num_seqs", 2 if policy in ("static", "dynamic") else 4, evidence.running)
-        found.append(Change(
-            "max_num_seqs", before, after,
+        found.append(seats(
+            evidence, 2 if policy in ("static", "dynamic") else 4,
             why="a decode step reads the weights once for all its sequences, so more of them cost little",
             refuted_by="output tokens/s does not rise, or KV memory gets full (preemptions)",
         ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound("C29", "Low utilisation calls for continuous batching and more concurrency, as long as KV memory holds."),
@@ -206,6 +227,8 @@ class OverAdmission:
             return None
         missed = evidence.missed(*self.latencies)
         late_start = evidence.missed("ttft") is True and stalled is not None and stalled >= SOME
+        if evidence.setting("batching") in ("static", "dynamic"):
+            return None  # who runs with whom is the policy's doing
         if missed is None and not late_start:
             return Missing(self.name, tuple(self._unjudged(evidence)))
         if not missed and not late_start:
@@ -216,6 +239,10 @@ class OverAdmission:
             return None
         if evidence.preemptions or evidence.admission_waits:
             return None  # memory decides who runs
+        if not late_start and misses_in_the_tail_alone(evidence):
+            return None
+        if has_room(evidence) or max(evidence.host_share or 0, evidence.launch_share or 0) >= HOST_RULES:
+            return None  # the sequences are not what fills the steps
         crowd = self._crowd(evidence, running)
         if crowd is None:
             return None
@@ -237,7 +264,6 @@ class OverAdmission:
 
     def _crowd(self, evidence: Evidence, running: float) -> float | None:
         """How sure it is that the number of sequences is what makes steps long; None where it is not."""
-        tail = evidence.itl_with_prefill_s, evidence.itl_without_prefill_s
         if evidence.bandwidth_share is not None and evidence.bandwidth_share >= BUSY_READING and running <= SMALL_BATCH:
             return None  # the weights take that long for one sequence as well
         if running >= 2 * SMALL_BATCH:
@@ -246,30 +272,33 @@ class OverAdmission:
             sure = 0.65
         else:
             return None
-        if tail[0] is not None and tail[1] is not None and tail[0] >= 2 * tail[1]:
-            sure *= 0.8  # the long gaps are somebody's prompt
+        reading = evidence.bandwidth_share is not None and evidence.bandwidth_share >= BUSY_READING
+        if reading and (evidence.flops_share or 0) < MOST:
+            weights = evidence.kv_read_share is not None and evidence.kv_read_share < MOST
+            sure *= 0.5 if weights else 0.8  # the weights are read once, however many share it
         return sure
 
     def _stalled_share(self, evidence: Evidence) -> float | None:
-        return None if evidence.stalled_s is None or not evidence.e2e_s else evidence.stalled_s / evidence.e2e_s
+        """Of a request's time, or of the wait for its first token where that is known."""
+        whole = evidence.ttft_s if evidence.missed("ttft") else evidence.e2e_s
+        return None if evidence.stalled_s is None or not whole else min(1.0, evidence.stalled_s / whole)
 
     def _unjudged(self, evidence: Evidence) -> list[str]:
-        """Fields that an objective is about and nobody measured; without an objective there is none to name."""
+        """Fields that an objective is about and nobody measured; without an objective it is one that is missing."""
         about = [f"{one.name}_s" for one in evidence.objectives if one.latency in self.latencies]
-        return [name for name in about if getattr(evidence, name) is None] or ["itl_p99_s"]
+        return [name for name in about if getattr(evidence, name) is None] or ["objectives"]
 
     def _changes(self, evidence: Evidence, running: float) -> tuple[Change, ...]:
-        factor = self._share_to_keep(evidence)
-        before, after = stepped(evidence, "max_num_seqs", 1, running)
-        target = max(1, min(int(float(before)), round(running * factor)))
-        return (
+        # Of those that run, so many that the worst missed objective would be met if a step took as long as they are.
+        target = max(1, round(running * self._share_to_keep(evidence)))
+        return offered(
             Change(
-                "max_num_seqs", before, target if target < after else max(1, int(after) // 2),
+                "max_num_seqs", evidence.setting("max_num_seqs"), target,
                 why="fewer sequences a step make steps shorter; the others wait in the queue instead",
                 refuted_by="the gaps between tokens do not get shorter, or time to first token misses its objective",
             ),
-            Change(
-                "weights", evidence.setting("weights"), "w8a8",
+            lighter_weights(
+                evidence, "w8a8",
                 why="shorter steps at the same number of sequences",
                 refuted_by="gaps do not get shorter, or quality falls on your own items",
             ),
@@ -286,10 +315,6 @@ class OverAdmission:
         Bound("C33", "The objective decides: without one, this many sequences may be right."),
         ONE_AT_A_TIME,
     )  # fmt: skip
-
-
-# Of the device's bandwidth, from here one sequence's decode is as fast as it gets.
-BUSY_READING = 0.6
 
 
 class ClientBound:
@@ -309,12 +334,10 @@ class ClientBound:
         limit = evidence.connection_limit
         peak = evidence.in_flight_peak
         full = limit is not None and peak is not None and peak >= limit
-        busy = evidence.client_cpu_share is not None and evidence.client_cpu_share >= 0.9
-        if not (late or short or (busy and (late or short or full)) or full):
+        busy = evidence.client_cpu_share is not None and evidence.client_cpu_share >= OUT_OF_BREATH
+        if not (late or short or full or busy) or not self._server_has_room(evidence):
             return None
-        if not self._server_has_room(evidence):
-            return None
-        if full and not (late or short or busy) and self._fast_enough(evidence):
+        if not short and self._fast_enough(evidence):
             return None
         found = lines(
             line(f"requests leave up to {seconds(evidence.lateness_p99_s)} late (p99)", "lateness_p99_s")

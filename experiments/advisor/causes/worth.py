@@ -11,9 +11,9 @@ from experiments.advisor.causes.base import (
     lines,
     number,
     percent,
-    stepped,
     told,
 )
+from experiments.advisor.causes.changes import lighter_weights, offered, seats
 from experiments.advisor.evidence import Evidence
 from experiments.advisor.finding import CODE, Bound, Change, Finding, Line, Missing
 from experiments.advisor.speculation import BETTER, REFUSES, WORSE, advise
@@ -56,12 +56,23 @@ class SpeculationBackfire:
             return None
         if measured == WORSE:
             return self._finding(evidence, alpha, k, None, 0.95)
+        if (gained := self._gained(evidence, k, costs)) is not None and gained <= 1:
+            return self._finding(evidence, alpha, k, f"{gained:.2f} times as fast", 0.85)
         if alpha is None or k is None:
             return Missing(self.name, ("alpha", "draft_k", "draft_c", "verify_v", "speculation_speedup"))
         if alpha < POOR and form not in ("ngram", "medusa"):
             allowed = break_even_cost(alpha, k)
             return self._finding(evidence, alpha, k, f"at most even if a draft takes {allowed:.2f} of a pass", 0.75)
         return Missing(self.name, ("draft_c", "verify_v", "speculation_speedup"))
+
+    def _gained(self, evidence: Evidence, k: int | None, costs: Costs | None) -> float | None:
+        """Tokens of a cycle as measured over the passes that it takes: one at least."""
+        tokens = evidence.tokens_per_pass
+        if tokens is None:
+            return None
+        if costs is None or k is None:
+            return tokens if tokens <= 1 else None
+        return tokens / costs.cycle(k)
 
     def _told(self, evidence: Evidence) -> bool:
         known = (evidence.alpha, evidence.acceptance_rate, evidence.draft_k, evidence.speculation_speedup)
@@ -231,18 +242,17 @@ class CostBound:
         return Finding(self.name, min(0.95, 0.5 + 0.5 * (over - 1)), found, self._changes(evidence), self._bounds)
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
-        found = [
-            Change(
-                "weights", evidence.setting("weights"), "w8a8",
+        found: list[Change | None] = [
+            lighter_weights(
+                evidence, "w8a8",
                 why="more tokens a device-hour, from half the bytes and faster products",
                 refuted_by="cost per request does not fall, or quality falls on your own items",
             )
         ]  # fmt: skip
         taken = evidence.seats_taken
         if has_room(evidence) is not False and (taken is None or taken >= TAKEN):
-            before, after = stepped(evidence, "max_num_seqs", 2, evidence.running)
-            found.insert(0, Change(
-                "max_num_seqs", before, after,
+            found.insert(0, seats(
+                evidence, 2,
                 why="latency has room: more sequences share what a device-hour costs",
                 refuted_by="cost per request does not fall, or a latency objective is missed",
             ))  # fmt: skip
@@ -258,7 +268,7 @@ class CostBound:
             refuted_by="a latency objective is missed",
             effort=CODE,
         ))  # fmt: skip
-        return tuple(found)
+        return offered(*found)
 
     _bounds = (
         Bound("C33", "Cost is a budget, and what is left of the latency objectives is what may be spent on it."),
