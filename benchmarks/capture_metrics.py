@@ -32,7 +32,7 @@ from peer_engines.settings import base
 FIXTURES = venvs.REPOSITORY / "tests" / "fixtures" / "metrics"
 PEER, BLOCK, MODEL_LEN = "vllm", 32, 256  # tokens of a KV block, and of a sequence at most
 VOCABULARY = 49_000
-START_S, TURN_S = 220, 12
+START_S, TURN_S = 220, 10
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class State:
     prompt_tokens: int
     output_tokens: int
     pause_s: float = 0.0
-    settle_s: float = 15.0
+    settle_s: float = 10.0
 
 
 STATES = {
