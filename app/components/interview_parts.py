@@ -117,7 +117,7 @@ def sheet(found: Sheet, key: str) -> None:
         ]
     )
     section_head(t("interview.sheet"), t("interview.sheet_caption"), frame, key)
-    st.dataframe(frame, hide_index=True, width="stretch")
+    st.table(frame, hide_index=True)
     if found.missed:
         names = ", ".join(title_of(name, lang()) for name in found.missed)
         st.markdown(t("interview.missed", names=escape(names)))

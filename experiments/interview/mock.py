@@ -25,6 +25,11 @@ class Mock:
     refs: tuple[str, ...]
     ended: datetime | None = None
 
+    @property
+    def closes(self) -> datetime:
+        """When it was handed in, or else when its time is over."""
+        return self.ended or self.started + timedelta(seconds=self.limit_s)
+
     def left_s(self, now: datetime) -> float:
         """Seconds left, never below 0."""
         return max(0.0, (self.started + timedelta(seconds=self.limit_s) - now).total_seconds())

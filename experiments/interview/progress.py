@@ -105,8 +105,20 @@ class Progress:
         return [_stored(row) for row in rows]
 
     def cards(self) -> dict[str, Card]:
-        """Name -> card of every question that was missed and is still to be learnt."""
-        return schedule.cards(one.answered for one in self.answers())
+        """Name -> card of every question that was missed and is still to be learnt.
+
+        A question of a mock interview that was left without an answer was missed when that interview closed.
+        """
+        answers, now = self.answers(), self.now()
+        given = {(one.mock, one.place) for one in answers}
+        left_out = [
+            Answered(ref.partition(":")[0], mock.closes, False)
+            for mock in self.mocks()
+            if mock.is_over(now)
+            for place, ref in enumerate(mock.refs)
+            if (mock.id, place) not in given
+        ]
+        return schedule.cards([*(one.answered for one in answers), *left_out])
 
     def due(self) -> list[Card]:
         """The cards that are due now, the longest overdue first."""
@@ -126,9 +138,12 @@ class Progress:
             row = db.execute("SELECT * FROM mocks WHERE id = ?", (mock_id,)).fetchone()
         if row is None:
             raise InputError("mock", mock_id[:60], "the id of a mock interview of this machine")
-        ended = None if row["ended"] is None else datetime.fromisoformat(row["ended"])
-        started = datetime.fromisoformat(row["started"])
-        return Mock(row["id"], started, row["limit_s"], tuple(json.loads(row["refs"])), ended)
+        return _mock(row)
+
+    def mocks(self) -> list[Mock]:
+        """All mock interviews, the oldest first."""
+        with self._transaction() as db:
+            return [_mock(row) for row in db.execute("SELECT * FROM mocks ORDER BY started, id").fetchall()]
 
     def end(self, mock: Mock) -> None:
         """Close a mock interview; the first time counts."""
@@ -167,6 +182,12 @@ class Progress:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
             raise CannotRunError(f"cannot use the interview's answers {self.path}: {error}") from error
+
+
+def _mock(row: sqlite3.Row) -> Mock:
+    ended = None if row["ended"] is None else datetime.fromisoformat(row["ended"])
+    started = datetime.fromisoformat(row["started"])
+    return Mock(row["id"], started, row["limit_s"], tuple(json.loads(row["refs"])), ended)
 
 
 def _stored(row: sqlite3.Row) -> Stored:

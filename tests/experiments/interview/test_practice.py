@@ -136,6 +136,19 @@ def test_a_mock_is_scored_by_topic_with_what_was_left_out(progress: Progress, cl
     assert sheet.missed == ("kv_mla", "cards")
 
 
+def test_what_a_mock_left_without_an_answer_comes_back_too(progress: Progress, clock: Clock) -> None:
+    progress.start(Mock("handed-in", clock.now, 600, ("kv_gqa:3", "cards:3")))
+    progress.start(Mock("left", clock.now, 600, ("kv_mla:3",)))
+    progress.add(answer(item("kv_gqa:3"), right("kv_gqa:3")), "mock", "handed-in", 0)
+    assert progress.cards() == {}
+    progress.end(progress.mock("handed-in"))
+    assert set(progress.cards()) == {"cards"}
+    clock.now += timedelta(minutes=10)
+    assert progress.cards()["kv_mla"].due == clock.now + DAY
+    clock.now += DAY
+    assert [card.name for card in progress.due()] == ["cards", "kv_mla"]
+
+
 def test_an_empty_sheet_has_no_credit_and_unknown_mocks_are_refused(progress: Progress) -> None:
     assert score([]).rows == () and score([]).total.credit is None
     with pytest.raises(InputError):
