@@ -56,8 +56,11 @@ def experiment(session: LabSession) -> None:
         return
     active = run is not None and run.state in jobs.ACTIVE
 
+    def start() -> None:
+        session.start()
+
     def begin() -> None:
-        tell("labs-run", lambda: session.start() and None)
+        tell("labs-run", start)
 
     if run is not None and run.state == "failed":
         failed_run(run, t("labs.failed_next"), begin)
@@ -118,9 +121,13 @@ def _form(session: LabSession, question: Question) -> None:
     told(f"labs-{question.id}")
     with st.form(f"form-{question.id}", border=False):
         read = _input(session, question, key)
+
+        def check() -> None:
+            session.answer(question.id, read())
+
         st.form_submit_button(
             t("labs.check"),
-            on_click=lambda: tell(f"labs-{question.id}", lambda: session.answer(question.id, read()) and None),
+            on_click=lambda: tell(f"labs-{question.id}", check),
         )
     tries = len(TRIES) - len(session.attempts(question))
     if tries < len(TRIES):
