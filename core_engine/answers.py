@@ -70,6 +70,10 @@ class Answers(ABC):
             for session in own:
                 self.abort_one(session, self.clock.now_ns())
 
+    def prompt_of(self, ids: Sequence[int]) -> list[int]:
+        """The prompt that is computed when these ids are sent."""
+        return list(ids)
+
     def _advance(self) -> None:
         """A step for a caller that waits."""
         self.step()

@@ -58,6 +58,11 @@ class EngineConfig:
     exact_cache: str = "off"
     semantic_cache: str = "off"
     semantic_threshold: float = 0.89
+    prompt_compression: str = "off"
+    prompt_keep: float = 0.5
+    router: str = "off"
+    router_small: str = "quantized"
+    router_threshold: float = -1.0
     seed: int = 0
 
     @classmethod

@@ -35,6 +35,7 @@ class RequestLog:
     preemptions: list[list[int | None]] = field(default_factory=list)  # [out, back in]
     prefix_hit_tokens: int = 0  # found in the prefix cache when it was admitted
     prefix_asked_tokens: int = 0  # looked up then
+    uncompressed_tokens: int | None = None  # of the prompt that was sent, where it was shortened
     cache: dict[str, Any] | None = None  # which stored answer it was given, see core_engine.answer_cache
     finish_ns: int | None = None
     release_ns: int | None = None
@@ -114,6 +115,7 @@ class Request:
             "preemptions": log.preemptions,
             "prefix_hit_tokens": log.prefix_hit_tokens,
             **({} if log.cache is None else {"cache": log.cache}),
+            **({} if log.uncompressed_tokens is None else {"uncompressed_tokens": log.uncompressed_tokens}),
             "finish_ns": log.finish_ns,
             "release_ns": log.release_ns,
             "finish_reason": self.finish_reason,

@@ -29,6 +29,7 @@ from core_engine.parallel.executor import ParallelExecutor
 from core_engine.parallel.told import describe_ranks
 from core_engine.plan import StepPlan, StepResult
 from core_engine.prefix import namespace
+from core_engine.prompt_compression import PromptCompressor
 from core_engine.request import Request, SamplingParams, State
 from core_engine.scheduler import Fill, Scheduler
 from core_engine.sessions import Session, Sessions
@@ -55,6 +56,8 @@ class SteppingEngine:
         """proposer, caches: instead of those that the configuration names."""
         self.config = config
         self.caches = make_caches(config, loaded.tokenizer) if caches is None else caches
+        shortens = config.prompt_compression == "on"
+        self._compressor = PromptCompressor(loaded.tokenizer, config.prompt_keep) if shortens else None
         self._stored: deque[tuple[Session, Hit]] = deque()  # requests whose answer is there and not yet given
         self._to_keep: dict[str, Pending] = {}  # by request, what is needed to keep its answer
         self.loaded = loaded
@@ -130,7 +133,8 @@ class SteppingEngine:
     ) -> str:
         """`add`; with score_start the tokens from there on are scored instead of continued."""
         start_ns = self.clock.now_ns()
-        ids = self.tokenizer.encode(prompt) if isinstance(prompt, str) else whole_ids(prompt)
+        sent = self.tokenizer.encode(prompt) if isinstance(prompt, str) else whole_ids(prompt)
+        ids = sent if score_start is not None else self.prompt_of(sent)
         refuse_prompt(
             ids,
             params,
@@ -143,12 +147,13 @@ class SteppingEngine:
         params.check_vocabulary(self.loaded.spec.vocab_size)
         if score_start is None:
             self._rate_limit.take(start_ns)
-        hit, pending = self._look(ids, params, cache or CacheAsk(), start_ns, scoring=score_start is not None)
+        hit, pending = self._look(sent, params, cache or CacheAsk(), start_ns, scoring=score_start is not None)
         if hit is None:
             refuse_full_queue(len(self.scheduler.waiting), params.n, self.config.max_queue)
         arrival_ns = start_ns if arrival_ns is None else arrival_ns
         group, requests = self.sessions.open(ids, params, request_id, arrival_ns, start_ns, score_start)
         for request in requests:
+            request.log.uncompressed_tokens = len(sent) if len(ids) < len(sent) else None
             if hit is not None:
                 self._stored.append((self.sessions.live[request.id], hit))
                 continue
@@ -167,6 +172,16 @@ class SteppingEngine:
         found = self.caches.look(self._answer_space, ids, params, ask, now_ns)
         self.caches.lookup_ns.append(self.clock.now_ns() - now_ns)
         return found
+
+    def prompt_of(self, ids: Sequence[int]) -> list[int]:
+        """The prompt that is computed when these ids are sent: a shorter one with prompt_compression=on.
+
+        The answer caches look for what was sent.
+        """
+        known = self.loaded.spec.vocab_size
+        if self._compressor is None or any(not 0 <= token < known for token in ids):  # an unknown id is refused later
+            return list(ids)
+        return self._compressor.shorten(ids)
 
     def take_in(self, request: Request) -> None:
         """Queue a request that is known elsewhere; its answer goes on behind the tokens it has."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from core_engine.cache_variables import CACHE_VARIABLES
+from core_engine.saving_variables import SAVING_VARIABLES
 from core_engine.variable import Value, Variable
 from ledger.errors import InputError
 
@@ -535,6 +536,7 @@ def _entries() -> tuple[Variable, ...]:
             help="adaptive: fewer drafts where few are accepted, none where steps with them are seen to be slower.",
         ),
         *CACHE_VARIABLES,
+        *SAVING_VARIABLES,
         Variable(
             "seed",
             "int",

@@ -17,7 +17,7 @@ from experiments.quality.agreement import Agreement
 from experiments.rig import Rig, WarmUp, busy_warning, machine
 from experiments.spec import BenchSpec
 from experiments.store import Store
-from experiments.targets import Measured, measure, target_for, warnings_of
+from experiments.targets import Measured, Target, measure, target_for, warnings_of
 from experiments.workloads import Workload
 
 
@@ -35,12 +35,14 @@ class Arms:
         run_id: str,
         live: LiveReport,
         should_cancel: Callable[[], bool],
+        targets: Sequence[Target] | None = None,
     ) -> None:
+        """targets: one a spec, instead of those that the specs ask for."""
         self.specs = tuple(specs)
         self.names = tuple(map(str, names))
         self.live = live
         self.machine = machine()
-        self.targets = tuple(target_for(spec, rig) for spec in self.specs)
+        self.targets = tuple(targets or (target_for(spec, rig) for spec in self.specs))
         self.workloads: list[Workload] = []
         self.warm_ups: list[WarmUp] = []
         self.metrics: tuple[list[dict[str, Any]], ...] = tuple([] for _ in self.specs)

@@ -230,6 +230,26 @@ def _says_cache(spec: Spec) -> str:
     return _joined(f"pairs {','.join(spec['languages'])}", traffic, _settings(spec))
 
 
+# -- levers --------------------------------------------------------------------------------------------------------
+
+
+def _check_levers(spec: Spec) -> dict[str, Any]:
+    from experiments.levers.spec import LeversSpec
+
+    return LeversSpec.from_dict(spec).to_dict()
+
+
+def _run_levers(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.levers.run import run_levers
+
+    return run_levers(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_levers(spec: Spec) -> str:
+    where = f"simulated on {spec['gpu']}" if spec.get("gpu") else ""
+    return _joined(f"{', '.join(name for name, _ in spec['levers'])} on {short_name(spec['workload'])}", where)
+
+
 # -- claim ---------------------------------------------------------------------------------------------------------
 
 
@@ -299,5 +319,6 @@ KINDS: dict[str, Kind] = {
     "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
     "jitter": Kind(check=_check_jitter, run=_run_jitter, says=_says_jitter, has_events=True),
     "cache": Kind(check=_check_cache, run=_run_cache, says=_says_cache, has_events=True),
+    "levers": Kind(check=_check_levers, run=_run_levers, says=_says_levers, has_events=True),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

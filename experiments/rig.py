@@ -87,16 +87,25 @@ class Rig:
         """
         import torch
 
+        from core_engine.clock import MonotonicClock
         from core_engine.disaggregation.engine import DisaggregatedEngine
         from core_engine.engine import Engine
         from core_engine.environment import resolve_threads
+        from core_engine.routing import RoutedEngine, same_tokenizer, small_config
 
         loaded = self.loaded(config)
+        small = small_config(config) if config.router == "small-first" else None
+        if small is not None:
+            same_tokenizer(self.loaded(small).tokenizer, loaded.tokenizer, config.router_small)
         gc.collect()
         torch.set_num_threads(resolve_threads(config.threads))
         engine: Engine | DisaggregatedEngine
         if config.disaggregation == "on":
             engine = DisaggregatedEngine(config, loaded, clock=clock)
+        elif small is not None:
+            clock = clock or MonotonicClock()
+            in_front = Engine(small, self.loaded(small), clock=clock)
+            engine = RoutedEngine(config, loaded, in_front, clock=clock)
         else:
             engine = Engine(config, loaded, proposer=proposer, clock=clock)
         engine.beside_bytes = self._weights_bytes() - loaded.bytes_here
@@ -152,9 +161,10 @@ def warm_up(
     """
     least, most = WARM_UP_RUNS
     # The piece comes at once: a limit of rate or a short queue would refuse it. It comes several times: a stored answer
-    # would warm nothing.
+    # would warm nothing. A router sends all of it on, so that both models get warm.
     queue = max(config.max_queue, WARM_UP_REQUESTS)
-    engine = rig.engine(replace(config, rate_limit_rps=0.0, max_queue=queue, exact_cache="off", semantic_cache="off"))
+    off: dict[str, Any] = {"rate_limit_rps": 0.0, "exact_cache": "off", "semantic_cache": "off"}
+    engine = rig.engine(replace(config, max_queue=queue, router_threshold=0.0, **off))
     durations: list[float] = []
     while len(durations) < most:
         start_ns = engine.clock.now_ns()

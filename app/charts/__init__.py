@@ -17,6 +17,7 @@ from app.charts.operators import operators_chart
 from app.charts.planner import plan_chart
 from app.charts.quality import quality_chart
 from app.charts.roofline import crossover_chart, roofline_chart, time_share_chart, time_unit
+from app.charts.savings import savings_chart
 from app.charts.speculation import batch_chart, break_even_chart
 from app.charts.surface import surface_chart
 from app.charts.sweep import load_chart, trade_chart
@@ -41,6 +42,7 @@ longest_gap from_start prompt_tokens
 plan_mark front_mark replica_mark per_user per_card deployment plan_cost
 load knee measured_points pressed_points pareto other_points
 cache_hit cache_hit_ungated cache_wrong cache_wrong_ungated cache_threshold cache_rate
+saved
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 """Every key the charts look up in `words`; the docstring of each function names its own."""
@@ -69,6 +71,7 @@ __all__ = [
     "quality_chart",
     "rate_chart",
     "roofline_chart",
+    "savings_chart",
     "spark",
     "surface_chart",
     "telemetry_chart",

@@ -58,6 +58,11 @@ STARTS: dict[str, tuple[Value, Value]] = {
     "exact_cache": ("off", "on"),
     "semantic_cache": ("off", "on"),
     "semantic_threshold": (0.95, 0.9),
+    "prompt_compression": ("off", "on"),
+    "prompt_keep": (0.7, 0.5),
+    "router": ("off", "small-first"),
+    "router_small": ("quantized", "embedded"),
+    "router_threshold": (-0.5, -1.0),
     "seed": (0, 1),
 }
 

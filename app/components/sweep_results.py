@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.charts import load_chart, trade_chart
 from app.components.calculator import files, link
+from app.components.capacity_lines import capacity_lines
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.report.words import MISSING, number
@@ -35,6 +36,7 @@ def results(run: Run) -> None:
     result: Mapping[str, Any] = run.result or {}
     said = verdict(result)
     _verdict(said, result)
+    capacity_lines(result)
     _throughput(result)
     _against(result)
     _cost(result)

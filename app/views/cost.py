@@ -10,6 +10,7 @@ from app.components import cost_parts as parts
 from app.components.calculator import calculator, kv_choice, tp_choice, weights_choice
 from app.components.hardware import card_name, cards, gpu_choice
 from app.components.inputs import choice, decimal, segments, whole
+from app.components.lever_savings import lever_savings
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
 from app.state import store, t
 from experiments.calculator_commands import cost_command
@@ -35,6 +36,7 @@ def _figures(inputs: tuple[ModelSource, str, CostSetting]) -> None:
     warn_assumed(spec_of(source))
     parts.verdict(view, setting, card_name(cards()[gpu]))
     parts.levers(view)
+    lever_savings(PAGE)
     parts.arithmetic(view, setting)
     parts.why_and_trap()
     parts.export(view, cost_command(source, gpu, setting))

@@ -15,7 +15,7 @@ from core_engine.config import EngineConfig
 # Variables that change no answer's tokens in distribution; a cache is of one engine, whose other settings are fixed.
 OF_AN_ANSWER = (
     "model", "dtype", "weights", "weight_group", "weight_symmetric", "head_weights", "kv_dtype", "kv_key_axis",
-    "kv_protect",
+    "kv_protect", "prompt_compression", "prompt_keep", "router", "router_small", "router_threshold",
 )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from experiments.claims import (
     both_knees,
     bounds,
     capped_batch,
+    cost_levers,
     draft_exact,
     draft_forms,
     draft_passes,
@@ -112,6 +113,9 @@ CHECKED_BY_JITTER: dict[str, Callable[[Mapping[str, Any], separated.Jitter], dic
 CHECKED_BY_CACHE: dict[str, Callable[[Mapping[str, Any], answer_caches.Cache], dict[str, Any]]] = {
     "C40": answer_caches.check,
 }
+CHECKED_BY_LEVERS: dict[str, Callable[[Mapping[str, Any], cost_levers.Levers], dict[str, Any]]] = {
+    "C49": cost_levers.check,
+}
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
@@ -130,6 +134,7 @@ def run_claim(
     sweep: Sweep | None = None,
     jitter: separated.Jitter | None = None,
     cache: answer_caches.Cache | None = None,
+    levers: cost_levers.Levers | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
@@ -172,6 +177,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_CACHE:
         cache = cache or _stored("cache", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_CACHE[claim.id](options or {}, cache)
+    elif claim.id in CHECKED_BY_LEVERS:
+        levers = levers or _stored("levers", store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_LEVERS[claim.id](options or {}, levers)
     elif claim.id in CHECKED_BY_COMPARISON:
         compare = compare or _stored("compare", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)

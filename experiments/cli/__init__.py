@@ -17,6 +17,7 @@ from experiments.cli import (
     advise,
     cache,
     calibrate,
+    capacity,
     claims,
     cost,
     doctor,
@@ -28,6 +29,7 @@ from experiments.cli import (
     kv,
     lab,
     ledger,
+    levers,
     measure,
     plan,
     profile,
@@ -78,8 +80,10 @@ app.command("bench")(measure.bench)
 app.command("compare")(measure.compare)
 app.command("factorial")(factorial.factorial)
 app.command("sweep")(sweep.sweep)
+app.command("capacity")(capacity.capacity)
 app.command("jitter")(jitter.jitter)
 app.command("cache")(cache.cache)
+app.command("levers")(levers.levers)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)
 app.command("profile")(profile.profile)

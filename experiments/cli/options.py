@@ -20,8 +20,8 @@ Workload = Annotated[
         "--workload",
         metavar="NAME|FILE|TRACE",
         help="Built-in: mixed, equal, chat, long-doc, long-prompts, long-tail, shared-prefix, code, copy, zh, "
-        "repetitive, repetitive-zh. Or a workload file (.toml, .yaml), or a trace (.csv, .jsonl, .json, or "
-        "trace:FORMAT:PATH).",
+        "repetitive, repetitive-zh, assistant. Or a workload file (.toml, .yaml), or a trace (.csv, .jsonl, .json, "
+        "or trace:FORMAT:PATH).",
     ),
 ]
 Requests = Annotated[

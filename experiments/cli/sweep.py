@@ -155,7 +155,9 @@ def _dry_run(spec: Any, store: Any, as_json: bool) -> int:
 
 def print_sweep(result: Mapping[str, Any]) -> None:
     """A row a point, then the knees and the limits in sentences."""
+    from experiments.capacity_advice import advice_lines, advise_capacity
     from experiments.cli.tables import console, number, plain_table
+    from experiments.store import Store
     from experiments.sweep.words import sentences
 
     table = plain_table("point", "tokens/s", "requests/s", "TTFT p95, s", "ITL p95, s", "s a token", "goodput/s",
@@ -175,5 +177,8 @@ def print_sweep(result: Mapping[str, Any]) -> None:
         out.print(f"{one['label']}: {one['reason']}")
     for sentence in sentences(result):
         out.print(sentence)
+    if result["limits"] is not None:
+        for line in advice_lines(advise_capacity(result, Store().list_runs(kind="levers"))):
+            out.print(line)
     out.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}; "
               f"{result['provenance']}, limits computed")  # fmt: skip

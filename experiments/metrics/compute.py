@@ -13,6 +13,7 @@ from experiments.metrics.host import host_work
 from experiments.metrics.kv import kv_waste
 from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
 from experiments.metrics.objectives import Objective, check, goodput_rps, parse_slo, slo_attainment
+from experiments.metrics.saved_work import prompt_compression, routing
 from experiments.metrics.sender import in_flight, offered_load
 from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.throughput import output_tokens_per_s, peak_output_tokens_per_s, requests_per_s
@@ -86,6 +87,8 @@ def compute_metrics(
         **({"parallel": record["parallel"]} if "parallel" in record else {}),
         **({"disaggregation": disaggregation(record)} if "disaggregation" in record else {}),
         **({"answer_cache": answer_cache(record)} if "answer_cache" in record else {}),
+        **prompt_compression(record),
+        **routing(record),
         **_money(record, len(good), price_per_device_hour),
         "quality": None,
         "workload": record.get("workload"),

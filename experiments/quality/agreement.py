@@ -129,7 +129,8 @@ def mean_logprobs(
     values: list[float | None] = []
     for prompt, output in texts:
         try:
-            values.append(fmean(engine.score([*prompt, *output], len(prompt))))
+            asked = engine.prompt_of(prompt)  # what the arm makes of it
+            values.append(fmean(engine.score([*asked, *output], len(asked))))
         except InputError:
             values.append(None)
         on_each(len(values))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Protocol
 
@@ -69,6 +69,13 @@ def encode_item(item: Item, tokenizer: Encodes) -> EncodedItem:
     return EncodedItem(tuple(ids), start)
 
 
+def as_computed(item: Item, engine: Any) -> Item:
+    """The item with the prompt that the engine makes of its own: a shorter one with prompt_compression=on."""
+    ids = engine.tokenizer.encode(item.prompt)
+    asked = engine.prompt_of(ids)
+    return item if len(asked) == len(ids) else replace(item, prompt=engine.tokenizer.decode(asked))
+
+
 def common_length(first: Sequence[Any], second: Sequence[Any]) -> int:
     """Elements in which two sequences begin alike."""
     return next(
@@ -98,7 +105,7 @@ def score_items(engine: Any, items: Sequence[Item], check: Callable[[], None] = 
 
     InputError when an item can never fit the model or the KV pool.
     """
-    jobs = [_Job(item, encode_item(item, engine.tokenizer)) for item in items]
+    jobs = [_Job(item, encode_item(as_computed(item, engine), engine.tokenizer)) for item in items]
     # As many items at once as could fill the engine; the others wait here, where a choice of theirs can't come first.
     waiting, running, done = deque(jobs), dict[str, tuple[_Job, int]](), list[_Job]()
     try:

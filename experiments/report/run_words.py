@@ -13,6 +13,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "kind_plan": ("Plan of a cluster", "集群规划"),
     "kind_jitter": ("Steadiness", "平稳性"),
     "kind_cache": ("Answer caches", "回答缓存"),
+    "kind_levers": ("Cost levers", "成本手段"),
     "kind_factorial": ("Factorial experiment", "析因实验"),
     "kind_other": ("Run: {kind}", "运行：{kind}"),
     "state_done": ("done", "完成"),

@@ -73,6 +73,8 @@ class ServeSpec:
                 "disaggregation", "on",
                 "off: the server steps engines of this process; bench and compare run prefill and decode apart",
             )  # fmt: skip
+        if any(config.router == "small-first" for config in self.configs()):
+            raise InputError("router", "small-first", "off: bench, compare and levers run two models; a server has one")
         if self.canary is not None and max(config.ranks for config in self.configs()) > 1:
             raise InputError(
                 "--canary-set", "several ranks", "tensor_parallel=1 and pipeline_parallel=1 in both engines"

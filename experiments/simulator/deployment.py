@@ -84,6 +84,9 @@ class SimulateSpec(BenchSpec):
         for name in ("exact_cache", "semantic_cache"):
             if (given := self.settings.get(name, "off")) != "off":
                 raise InputError(name, given, "off: a simulated answer has no text that could be given again")
+        for name in ("prompt_compression", "router"):
+            if (given := self.settings.get(name, "off")) != "off":
+                raise InputError(name, given, "off: simulated prompts and answers have no text to judge")
         if self.router not in ROUTERS:
             raise InputError("router", self.router, ", ".join(ROUTERS))
         if self.acceptance is not None:

@@ -25,7 +25,10 @@ from experiments.store.database import Database
 from experiments.store.identity import spec_hash
 from ledger.errors import InputError
 
-KINDS = ("bench", "compare", "factorial", "claim", "eval", "speculation", "profile", "sweep", "jitter", "plan", "cache")
+KINDS = (
+    "bench", "compare", "factorial", "claim", "eval", "speculation", "profile", "sweep", "jitter", "plan", "cache",
+    "levers",
+)  # fmt: skip
 STATES = ("queued", "running", "done", "failed", "cancelled")
 # Scores kept for other runs to use; older ones go. One is some 200 bytes, of a window of text 30 KB.
 MOST_SCORES = 100_000

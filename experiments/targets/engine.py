@@ -49,7 +49,7 @@ class EngineTarget(InProcess):
             return unknown("text of an engine is scored by engines alone")
         if workloads[BASELINE].requests != workloads[CANDIDATE].requests:
             return unknown("the arms' tokenizers differ, so their token ids can't be compared")
-        texts = _texts(workloads[BASELINE], records[BASELINE])
+        _, texts = answered_texts(workloads[BASELINE], records[BASELINE])
         first, second = (arm._score(number, texts, on_part) for number, arm in enumerate((self, candidate)))
         return Agreement(same_token_ids(*records), (first, second))
 
@@ -58,9 +58,9 @@ class EngineTarget(InProcess):
         return mean_logprobs(self._rig.engine(self.config), texts, lambda done: on_part(arm, done / len(texts)))
 
 
-def _texts(workload: Workload, record: dict[str, Any]) -> Texts:
-    """Prompt and output ids of the first 16 answers, in the order of arrival."""
+def answered_texts(workload: Workload, record: dict[str, Any]) -> tuple[list[int], Texts]:
+    """Numbers, and prompt and output ids, of the first 16 answered requests, in the order of arrival."""
     outputs = {request["id"]: request["output_token_ids"] for request in record["requests"]}
     answers = {loadgen.number_of(name): ids for name, ids in outputs.items() if ids}
     answered = [number for number in range(len(workload.requests)) if number in answers][:MOST_REQUESTS]
-    return [(whole_prompt(workload, number, answers), answers[number]) for number in answered]
+    return answered, [(whole_prompt(workload, number, answers), answers[number]) for number in answered]

@@ -121,6 +121,18 @@ WORKLOADS: dict[str, WorkloadSpec] = {
             chat=True,
         ),
         WorkloadSpec(
+            name="assistant",
+            description="Questions under one system prompt of about 300 tokens; most come again, word for word or in "
+            "other words. Every answer has 32 tokens.",
+            num_requests=32,
+            arrivals=Poisson(2.0),
+            prompt_tokens=Fixed(48),
+            output_tokens=Fixed(32),
+            text="questions",
+            chat=True,
+            prefixes=Prefixes(tokens=300),
+        ),
+        WorkloadSpec(
             name="repetitive-zh",
             description="The same in Chinese.",
             num_requests=48,

@@ -187,13 +187,16 @@ def _questions(
     asks = draw_asks(LANGUAGES[spec.text], spec.num_requests, rng)
     return [
         WorkloadRequest(
-            prompt_token_ids=prompts.asked(ask.question),
+            prompt_token_ids=prompts.asked(ask.question, group),
             max_tokens=output if spec.max_tokens is None else limits.stated() or output,
             output_tokens=output,
             arrival_ns=start_ns,
             think_ns=think_ns,
+            prefix_group=group,
             question=ask.question,
             answer_key=ask.key,
         )
-        for ask, output, start_ns, think_ns in zip(asks, shape.outputs, shape.starts_ns, shape.thinks_ns, strict=True)
+        for ask, output, start_ns, think_ns, group in zip(
+            asks, shape.outputs, shape.starts_ns, shape.thinks_ns, shape.groups, strict=True
+        )
     ]

@@ -49,11 +49,13 @@ class Prompts:
             return exact_prompt(tokenizer, num_tokens, rng, behind=behind)
         return stock_prompt(tokenizer, num_tokens, rng, kind=spec.text, behind=behind)
 
-    def asked(self, text: str) -> tuple[int, ...]:
+    def asked(self, text: str, group: int | None) -> tuple[int, ...]:
         """The prompt of a question that is there."""
+        prefix = "" if group is None else self._prefixes[group]
         if self._spec.chat:
-            return chat_ids(self._tokenizer, [{"role": "user", "content": text}])
-        return tuple(self._tokenizer.encode(text))
+            system = [{"role": "system", "content": prefix}] if prefix else []
+            return chat_ids(self._tokenizer, [*system, {"role": "user", "content": text}])
+        return tuple(self._tokenizer.encode(f"{prefix}\n\n{text}" if prefix else text))
 
     def later(self, num_tokens: int, rng: np.random.Generator) -> tuple[int, ...]:
         """What a later turn adds behind the answer before it."""

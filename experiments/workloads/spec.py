@@ -15,7 +15,8 @@ from ledger.errors import InputError
 # plain: sentences, exact. question: a short question, about as long as asked. repeat, rename: a text or a function to
 # be given back, at least as long as asked. questions, questions-zh: written ones that come again, as long as they are.
 # The others are our stocks, exact.
-ALONE = ("repeat", "rename", "questions", "questions-zh")  # no prefix, one turn
+ALONE = ("repeat", "rename", "questions", "questions-zh")  # one turn
+WITHOUT_PREFIX = ("repeat", "rename")
 TEXTS = ("plain", "question", *ALONE, *STOCKS)
 MOST_REQUESTS = 10_000
 
@@ -93,8 +94,10 @@ class WorkloadSpec:
             whole("max_tokens", self.max_tokens, 1, MOST_TOKENS)
         if self.text not in TEXTS:
             raise InputError("text", self.text, ", ".join(TEXTS))
-        if self.text in ALONE and (self.prefixes or self.sessions):
-            raise InputError("text", self.text, f"another text: {', '.join(ALONE)} have no prefix and one turn")
+        if self.text in ALONE and self.sessions:
+            raise InputError("text", self.text, f"another text: {', '.join(ALONE)} have one turn")
+        if self.text in WITHOUT_PREFIX and self.prefixes:
+            raise InputError("text", self.text, f"another text: {', '.join(WITHOUT_PREFIX)} have no prefix")
 
     @property
     def rate_rps(self) -> float | None:
