@@ -14,7 +14,7 @@ the fleet are those of an instance times their number.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from experiments.store import Run
@@ -33,12 +33,14 @@ def advise_capacity(
     *,
     demand_rps: float | None = None,
     price_per_device_hour: float | None = None,
+    otherwise: Callable[[Mapping[str, Any]], list[dict[str, Any]]] = lambda _: [],
 ) -> dict[str, Any]:
     """{"instance": lines,"fleet": {"demand_rps","instances","devices","load_share","one_may_fail", lines} or null,
     "month": {"cost","cost_per_million_requests","device_hours","price_per_device_hour","price_provenance","formula"} or
     null,"savings": [{"lever","saved_pct","saved_ci95","saved_per_month","quality","same_workload","run_id",
     "provenance"}],"savings_reason","basis","reason","provenance"}; lines: {"scale_out_rps","alarm_rps","refuse_rps"}.
 
+    otherwise: gives savings of the sweep's result where no stored experiment has any (experiments.capacity_ledger).
     result: a sweep's. demand and price: instead of those of the sweep. Lines are None, with the reason, where the sweep
     found no limit; fleet and month without a demand. InputError for a demand or price that is none, or a sweep of a
     variable, which has one load and no limit.
@@ -58,7 +60,10 @@ def advise_capacity(
     devices = _devices(result)
     fleet = _fleet(line, demand, devices)
     month = None if fleet is None else _month(fleet, price)
-    savings = largest_savings(result, lever_runs, None if month is None else month["cost"])
+    savings = largest_savings(result, lever_runs) or _largest(otherwise(result))
+    monthly = None if month is None else month["cost"]
+    for one in savings:
+        one["saved_per_month"] = None if monthly is None else monthly * one["saved_pct"] / 100
     return {
         "instance": {**line, "devices": devices},
         "fleet": fleet,
@@ -119,14 +124,14 @@ def _month(fleet: Mapping[str, Any], price: float) -> dict[str, Any]:
     }
 
 
-def largest_savings(result: Mapping[str, Any], runs: Iterable[Run], month_cost: float | None) -> list[dict[str, Any]]:
+def largest_savings(result: Mapping[str, Any], runs: Iterable[Run]) -> list[dict[str, Any]]:
     """The levers that saved most, at most three, from stored experiments, newest first, each lever once.
 
     Those on the sweep's own workload come before others, and measured ones before simulated ones. A lever counts when
-    its saving was decided and no loss of quality was. What it saves a month is in proportion: whole instances are only
-    given back when it is enough.
+    its saving was decided and no loss of quality was, and when the sweep had not pulled it already. What it saves a
+    month is in proportion: whole instances are only given back when it is enough.
     """
-    workload = _workload(result)
+    workload, settings = _workload(result), result.get("settings") or {}
     found: dict[str, dict[str, Any]] = {}
     told = sorted(
         (run for run in runs if run.kind == "levers" and run.result is not None and not run.result["cancelled"]),
@@ -134,23 +139,27 @@ def largest_savings(result: Mapping[str, Any], runs: Iterable[Run], month_cost: 
     )
     for run in told:
         for row in (run.result or {})["levers"]:
-            if row["name"] not in found and _pays(row):
-                found[row["name"]] = _saving(row, run, _name(run.result) == workload, month_cost)
-    return sorted(found.values(), key=lambda one: (not one["same_workload"], -one["saved_pct"]))[:MOST_SAVINGS]
+            is_open = settings.get(row["variable"], row["from"]) == row["from"]
+            if row["name"] not in found and is_open and _pays(row):
+                found[row["name"]] = _saving(row, run, _name(run.result) == workload)
+    return _largest(found.values())
+
+
+def _largest(savings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    return sorted(savings, key=lambda one: (not one["same_workload"], -one["saved_pct"]))[:MOST_SAVINGS]
 
 
 def _pays(row: Mapping[str, Any]) -> bool:
     return row["verdict"] == BETTER and (row["quality"] is None or row["quality"]["verdict"] != WORSE)
 
 
-def _saving(row: Mapping[str, Any], run: Run, same: bool, month_cost: float | None) -> dict[str, Any]:
+def _saving(row: Mapping[str, Any], run: Run, same: bool) -> dict[str, Any]:
     return {
         "lever": row["name"],
         "from": row["from"],
         "to": row["to"],
         "saved_pct": row["saved_pct"],
         "saved_ci95": row["saved_ci95"],
-        "saved_per_month": None if month_cost is None else month_cost * row["saved_pct"] / 100,
         "quality": None if row["quality"] is None else row["quality"]["verdict"],
         "same_workload": same,
         "workload": _name(run.result),
@@ -194,8 +203,9 @@ def _saving_line(saving: Mapping[str, Any]) -> str:
     ends = "" if low_high is None else f" [{low_high[0]:.0f}, {low_high[1]:.0f}]"
     money = "" if saving["saved_per_month"] is None else f", {saving['saved_per_month']:,.2f} a month"
     where = "" if saving["same_workload"] else f" on another workload, {saving['workload']}"
+    run = f", run {saving['run_id']}" if saving["run_id"] else ", by this machine's roofline"
     quality = "quality unknown" if saving["quality"] is None else f"quality: {saving['quality']}"
     return (
         f"saving: {saving['lever']} ({saving['from']} to {saving['to']}) {saving['saved_pct']:.0f} %{ends}{money};"
-        f" {saving['provenance']}{where}, run {saving['run_id']}; {quality}"
+        f" {saving['provenance']}{where}{run}; {quality}"
     )

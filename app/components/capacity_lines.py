@@ -12,6 +12,7 @@ from app.components.lever_savings import lever_name
 from app.components.section import escape
 from app.state import badge, store, t, workload_name
 from experiments.capacity_advice import advise_capacity
+from experiments.capacity_ledger import ledger_savings
 from experiments.report.words import number
 
 PAGE = "load"
@@ -38,7 +39,7 @@ def capacity_lines(result: Mapping[str, Any]) -> None:
             )  # fmt: skip
         runs = store().list_runs(kind="levers", limit=LISTED)
         asked = {**result, "limits": {**limits, "demand_rps": demand or None}}
-        advice = advise_capacity(asked, runs, price_per_device_hour=price)
+        advice = advise_capacity(asked, runs, price_per_device_hour=price, otherwise=ledger_savings)
         if advice["instance"]["refuse_rps"] is None:
             st.markdown(t("capacity.no_lines"))
             return
@@ -83,5 +84,6 @@ def _savings(advice: Mapping[str, Any]) -> None:
         ends = "" if low is None else f" [{number(low)}, {number(high)}]"
         money = "" if one["saved_per_month"] is None else t("capacity.a_month", money=f"{one['saved_per_month']:,.0f}")
         where = "" if one["same_workload"] else t("capacity.elsewhere", workload=workload_name(one["workload"]))
-        told = f"{lever_name(one['lever'])}: {number(one['saved_pct'])} %{ends} {money} {where} · {one['run_id']}"
+        source = one["run_id"] or t("capacity.by_ledger")
+        told = f"{lever_name(one['lever'])}: {number(one['saved_pct'])} %{ends} {money} {where} · {source}"
         st.markdown(f"{badge(one['provenance'])} {escape(told)}")

@@ -24,6 +24,7 @@ def capacity(
 ) -> int:
     """Where to add an instance, to be alarmed and to refuse; what a month costs; which levers save most."""
     from experiments.capacity_advice import advice_lines, advise_capacity
+    from experiments.capacity_ledger import ledger_savings
     from experiments.cli.tables import console
     from experiments.store import Store
 
@@ -34,6 +35,7 @@ def capacity(
     advice = advise_capacity(
         run.result, store.list_runs(kind="levers"),
         demand_rps=_number("--demand", demand), price_per_device_hour=_number("--price-per-device-hour", price),
+        otherwise=ledger_savings,
     )  # fmt: skip
     if as_json:
         print_json({**advice, "run_id": run_id})

@@ -156,6 +156,7 @@ def _dry_run(spec: Any, store: Any, as_json: bool) -> int:
 def print_sweep(result: Mapping[str, Any]) -> None:
     """A row a point, then the knees and the limits in sentences."""
     from experiments.capacity_advice import advice_lines, advise_capacity
+    from experiments.capacity_ledger import ledger_savings
     from experiments.cli.tables import console, number, plain_table
     from experiments.store import Store
     from experiments.sweep.words import sentences
@@ -178,7 +179,7 @@ def print_sweep(result: Mapping[str, Any]) -> None:
     for sentence in sentences(result):
         out.print(sentence)
     if result["limits"] is not None:
-        for line in advice_lines(advise_capacity(result, Store().list_runs(kind="levers"))):
+        for line in advice_lines(advise_capacity(result, Store().list_runs(kind="levers"), otherwise=ledger_savings)):
             out.print(line)
     out.print(f"price assumed: {result['price_per_device_hour']:g} per device-hour; run {result['run_id']}; "
               f"{result['provenance']}, limits computed")  # fmt: skip

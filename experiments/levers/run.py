@@ -12,7 +12,7 @@ of what a lever is expected to move: tokens computed, throughput, TTFT.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.arms import Arms
@@ -26,6 +26,7 @@ from experiments.rig import Rig, rig_or_own
 from experiments.statistics import CurveVerdict
 from experiments.store import Store
 from experiments.summary import over_repeats
+from experiments.targets import Target
 
 BASELINE = 0
 MEASURED, SIMULATED = "measured", "simulated"
@@ -73,7 +74,8 @@ class _Levers:
         self.provenance = MEASURED if spec.gpu is None else SIMULATED
         units = len(specs) if spec.gpu is None else 0
         self.live = LiveReport(on_live, arms=len(specs), repeats=spec.repeats, extra_units=units)
-        targets, self._warnings = None, list[str]()
+        targets: Sequence[Target] | None = None
+        self._warnings: list[str] = []
         if spec.gpu is not None:
             from experiments.levers.simulated import simulated_targets
 

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from experiments.capacity_advice import MONTH_H, advice_lines, advise_capacity
+from experiments.capacity_ledger import ledger_savings
 from experiments.cli import run
 from experiments.store import Run, Store
 from ledger.errors import InputError
+from ledger.hardware import Accelerator
 
 
 def sweep(**limits: Any) -> dict[str, Any]:
@@ -26,7 +28,7 @@ def sweep(**limits: Any) -> dict[str, Any]:
 
 
 def lever(name: str, saved: float, verdict: str = "better", quality: str | None = "no difference") -> dict[str, Any]:
-    return {"name": name, "from": "off", "to": "on", "verdict": verdict, "saved_pct": saved,
+    return {"name": name, "variable": name, "from": "off", "to": "on", "verdict": verdict, "saved_pct": saved,
             "saved_ci95": [saved - 2, saved + 2], "quality": quality and {"verdict": quality},
             "provenance": "measured"}  # fmt: skip
 
@@ -93,6 +95,47 @@ def test_what_was_measured_on_the_same_workload_comes_before_all_else_and_each_k
     assert "on another workload, chat" in advice_lines(advise_capacity(sweep(), runs))[-1]
 
 
+def test_a_lever_that_the_sweep_had_pulled_is_not_advised_again() -> None:
+    swept = {**sweep(), "settings": {"weights": "on", "kv": "off"}}
+    savings = advise_capacity(swept, [levers_run("a", lever("weights", 80), lever("kv", 20))])["savings"]
+    assert [one["lever"] for one in savings] == ["kv"]
+
+
+CPU = Accelerator(
+    name="this", label="this", vendor="", memory_bytes=16 * 2**30, memory_source="system",
+    bandwidth_bytes_per_s=20e9, flops_per_s={"fp32": 2e11}, link_bytes_per_s=None, power_w=None, sources=(),
+    provenance="measured",
+)  # fmt: skip
+
+
+def swept_here(**settings: Any) -> dict[str, Any]:
+    lengths = {"prompt_tokens": {"mean": 60.0}, "output_tokens": {"mean": 100.0}}
+    return {
+        **sweep(),
+        "settings": {"model": "embedded", "weights": "none", "kv_dtype": "auto", "max_num_seqs": 8, **settings},
+        "workload": {"name": "mixed", "lengths": lengths}, "points": [{"output_tokens_per_s": 90.0}],
+        "environment": {"dtype": "fp32"},
+    }  # fmt: skip
+
+
+def test_without_a_measurement_the_ledger_estimates_fewer_bits_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.capacity_ledger.this_machine", lambda device: CPU)
+    savings = advise_capacity(swept_here(), demand_rps=13.0, otherwise=ledger_savings)["savings"]
+    assert "weights" in [one["lever"] for one in savings] and {one["provenance"] for one in savings} == {"estimated"}
+    assert all(0 < one["saved_pct"] < 100 and one["saved_per_month"] > 0 for one in savings)
+    pulled = advise_capacity(swept_here(weights="w8a16"), otherwise=ledger_savings)["savings"]
+    assert "weights" not in [one["lever"] for one in pulled]
+    measured = [levers_run("a", lever("routing", 20))]
+    assert [one["lever"] for one in advise_capacity(swept_here(), measured, otherwise=ledger_savings)["savings"]] == [
+        "routing",
+    ]  # fmt: skip
+
+
+def test_without_a_calibration_the_ledger_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.capacity_ledger.this_machine", lambda device: None)
+    assert ledger_savings(swept_here()) == []
+
+
 def test_without_measured_levers_the_next_step_is_named() -> None:
     found = advise_capacity(sweep(), demand_rps=3.0)
     assert found["savings"] == [] and "trilemma levers --workload assistant" in advice_lines(found)[-1]
@@ -116,7 +159,7 @@ def test_the_command_reads_a_stored_sweep(
     monkeypatch.setenv("TRILEMMA_HOME", str(tmp_path))
     store = Store()
     swept = store.create_run("sweep", {})
-    store.update_run(swept, state="done", result=sweep())
+    store.update_run(swept, state="done", result={**sweep(), "points": []})
     assert run(["capacity", swept, "--demand", "13", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["fleet"]["instances"] == 3
     assert run(["capacity", swept, "--demand", "13"]) == 0
