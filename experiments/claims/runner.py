@@ -15,6 +15,7 @@ from experiments.claims import (
     both_knees,
     bounds,
     capped_batch,
+    climbing,
     cost_levers,
     draft_exact,
     draft_forms,
@@ -113,6 +114,10 @@ CHECKED_BY_JITTER: dict[str, Callable[[Mapping[str, Any], separated.Jitter], dic
 CHECKED_BY_CACHE: dict[str, Callable[[Mapping[str, Any], answer_caches.Cache], dict[str, Any]]] = {
     "C40": answer_caches.check,
 }
+CHECKED_BY_LADDER: dict[str, Callable[[Mapping[str, Any], climbing.Ladder], dict[str, Any]]] = {
+    "C31": climbing.climbs,
+    "C43": climbing.returns,
+}
 CHECKED_BY_LEVERS: dict[str, Callable[[Mapping[str, Any], cost_levers.Levers], dict[str, Any]]] = {
     "C49": cost_levers.check,
 }
@@ -134,6 +139,7 @@ def run_claim(
     sweep: Sweep | None = None,
     jitter: separated.Jitter | None = None,
     cache: answer_caches.Cache | None = None,
+    ladder: climbing.Ladder | None = None,
     levers: cost_levers.Levers | None = None,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
@@ -145,8 +151,8 @@ def run_claim(
     go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. `factorial` does the same for a 2 x 2 experiment, `bench` for a single run, which is not kept, `evaluate`
-    for an evaluation, whose scores are kept, `measure` for forms of draft, `sweep` for a sweep and `jitter` for arms
-    side by side, whose runs are kept.
+    for an evaluation, whose scores are kept, `measure` for forms of draft, `sweep` for a sweep, `jitter` for arms
+    side by side and `ladder` for a ladder, whose runs are kept.
     Raises InputError for an unknown claim or option.
     """
     claim = get_claim(claim_id)
@@ -177,6 +183,9 @@ def run_claim(
     elif claim.id in CHECKED_BY_CACHE:
         cache = cache or _stored("cache", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_CACHE[claim.id](options or {}, cache)
+    elif claim.id in CHECKED_BY_LADDER:
+        ladder = ladder or _stored("ladder", store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_LADDER[claim.id](options or {}, ladder)
     elif claim.id in CHECKED_BY_LEVERS:
         levers = levers or _stored("levers", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_LEVERS[claim.id](options or {}, levers)

@@ -1,0 +1,81 @@
+"""C31 and C43 from made-up ladders: the verdict follows what the ladder says, and nothing else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from experiments.claims import run_claim
+from experiments.claims.climbing import spec_of
+from experiments.kinds import KINDS
+from experiments.playbook.roi import order_of, return_rows
+from tests.experiments.playbook.test_ladder_parts import curve, step_row
+
+BETTER = {"code": "better", "curves": []}
+
+
+def row(name: str, outcome: str, change: float = 10.0, **more: Any) -> dict[str, Any]:
+    made = step_row(name, outcome, change, **more)
+    made["comparison"] |= {"repeats": 3}
+    return {**made, "changes": {}, "because": {}, "reasons": [], "quality": None, "simulate": None, "moves": []}
+
+
+def ladder(*rows: dict[str, Any], overall: Any = "adopted", undone: Any = ()) -> dict[str, Any]:
+    aim = "output_tokens_per_s"
+    returns = return_rows(rows, aim)
+    reasons = {"adopted": [BETTER], "rolled back": [{"code": "worse", "curves": []}], "undecided": [
+        {"code": "open", "curves": [], "repeats": 9, "made": 3}]}  # fmt: skip
+    whole = None if overall is None else {
+        "outcome": overall, "reasons": reasons[overall], "quality": None,
+        "comparison": {"curves": [{**curve(aim, "better", 60), "provenance": "measured"}]}}  # fmt: skip
+    return {"steps": list(rows), "overall": whole, "undone": list(undone), "aim": aim, "returns": returns,
+            "order": order_of(returns), "run_id": "r1"}  # fmt: skip
+
+
+ADOPTED = [row("continuous-paged", "adopted", 60), row("kv-int8", "adopted", 30), row("w8a8", "rolled back", -4)]
+
+
+@pytest.mark.parametrize(
+    ("result", "verdict"),
+    [
+        (ladder(*ADOPTED), "holds"),
+        (ladder(*ADOPTED, undone=["w8a8"]), "holds with a limit"),
+        (ladder(*ADOPTED, overall="rolled back"), "does not hold here"),
+        (ladder(*ADOPTED, overall="undecided"), "undecided"),
+        (ladder(row("w8a8", "rolled back"), overall=None), "does not hold here"),
+        (ladder(row("w8a8", "undecided"), overall=None), "undecided"),
+    ],
+)
+def test_c31_follows_the_ladder(result: dict[str, Any], verdict: str) -> None:
+    found = run_claim("C31", ladder=lambda spec: result)
+    assert found["verdict"] == verdict and found["reason"]
+    assert all(one["run_id"] == "r1" for one in found["evidence"])
+
+
+def test_c31_names_what_the_curves_did_not_allow() -> None:
+    assert "W8A8" in run_claim("C31", ladder=lambda spec: ladder(*ADOPTED))["reason"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict"),
+    [
+        ({"continuous-paged": 90, "kv-int8": 50, "w8a8": 30, "speculation": 20, "pd": 10}, "holds"),
+        ({"continuous-paged": 90, "kv-int8": 50, "w8a8": 30}, "holds with a limit"),
+        ({"continuous-paged": 20, "kv-int8": 50}, "does not hold here"),
+        ({"continuous-paged": 41, "kv-int8": 40}, "undecided"),
+        ({"continuous-paged": 41}, "undecided"),
+    ],
+)
+def test_c43_follows_the_measured_return(changes: dict[str, float], verdict: str) -> None:
+    result = ladder(*(row(name, "adopted", change) for name, change in changes.items()))
+    found = run_claim("C43", ladder=lambda spec: result)
+    assert found["verdict"] == verdict
+    assert len(found["evidence"]) == len(changes)
+
+
+def test_both_ask_for_a_valid_ladder_and_the_user_may_change_its_load() -> None:
+    spec = spec_of({"num_requests": 4, "repeats": 2, "settings": {"kv_memory_mib": 64}})
+    checked = KINDS["ladder"].check(spec)
+    assert checked["settings"]["kv_memory_mib"] == 64 and checked["num_requests"] == 4 and checked["repeats"] == 2
+    assert KINDS["ladder"].check(checked) == checked
