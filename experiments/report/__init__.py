@@ -1,16 +1,18 @@
-"""Any run as one self-contained HTML file or as JSON, and the words of verdicts."""
+"""Any run as a report, in HTML, Markdown, JSON, CSV, Parquet or as a notebook; and the words of verdicts."""
 
 from experiments.report.factorial import reading_sentence
-from experiments.report.run_report import comparison_html, factorial_html, report_html, report_json
+from experiments.report.formats import FORMATS, answer_of, format_of, report_bytes, report_html, report_json
 from experiments.report.verdict import headline, verdict_sentence
 from experiments.report.words import LANGUAGES
 
 __all__ = [
+    "FORMATS",
     "LANGUAGES",
-    "comparison_html",
-    "factorial_html",
+    "answer_of",
+    "format_of",
     "headline",
     "reading_sentence",
+    "report_bytes",
     "report_html",
     "report_json",
     "verdict_sentence",

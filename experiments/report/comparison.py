@@ -1,6 +1,6 @@
-"""The report of a comparison: one HTML file without network, scripts or fonts of its own.
+"""The report of a comparison: the curves with their intervals, memory, one pair of repeats, how the verdict is formed.
 
-Draws what a stored run says; computes no metric.
+Shows what a stored run says; computes no metric.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from experiments.quality.agreement import quality_missing
-from experiments.report import charts, parts
+from experiments.report import parts
 from experiments.report.definitions import OF_A_RUN
-from experiments.report.html import Markup, join, tag
-from experiments.report.page import badge, heading, pairs, table
+from experiments.report.document import Cell, Change, Findings, Fold, Note, Section, chart, section, table
+from experiments.report.parts import bounds, figure, low_high
 from experiments.report.reproduce import command_of
+from experiments.report.titles import Records, label_of
 from experiments.report.verdict import headline, ordered_curves, verdict_sentence
 from experiments.report.words import (
     MISSING,
@@ -33,11 +34,14 @@ COLUMNS = (
     "verdict",
 )  # fmt: skip
 TONES = {
-    "better": ("tone-better", "▲ "),
-    "worse": ("tone-worse", "▼ "),
-    "no difference": ("tone-none", "= "),
-    "inconclusive": ("tone-none", "? "),
+    "better": ("better", "▲ "),
+    "worse": ("worse", "▼ "),
+    "no difference": ("none", "= "),
+    "inconclusive": ("none", "? "),
 }
+MARKS = {"pays": "good", "pays_price": "good", "mixed_undecided": "good", "costs": "bad"}
+FEW_PAIRS = 5
+Curve = Mapping[str, Any]
 
 
 def title_of_comparison(result: Mapping[str, Any], words: Words) -> str:
@@ -46,27 +50,34 @@ def title_of_comparison(result: Mapping[str, Any], words: Words) -> str:
     return words("title", baseline=baseline, candidate=candidate)
 
 
-def comparison_report(run: Run, records: Sequence[StoredRecord], words: Words) -> tuple[str, tuple[Markup | None, ...]]:
-    """Title and sections of the report of a comparison that has a result."""
-    result = run.result or {}
-    pair = first_pair(records)
+def of_comparison(run: Run, result: Mapping[str, Any], records: Records, words: Words) -> Findings:
+    """The curves and what they say together."""
+    label, pair = label_of(result), first_pair(records)
     names = [str(arm["value"]) for arm in result["arms"]]
-    title = title_of_comparison(result, words)
+    arms = [(name, arm["metrics"]) for name, arm in zip(names, result["arms"], strict=True)]
+    key, text = headline(result, words.lang)
+    workload = (result.get("workload") or {}).get("name") or run.spec.get("workload", MISSING)
+    asked = words("q_compare", variable=result["variable"], baseline=names[0], candidate=names[1], workload=workload)
+    floors = {curve["name"]: curve["noise_floor_pct"] for curve in result["curves"]}
+    floor = percent(floors.get("output_tokens_per_s"))
+    basis = words("basis", repeats=result["repeats"], curves=len(result["curves"]), floor=floor)
+    drawn = list(zip(names, pair, strict=True)) if pair else []
+    caption = words("timeline_caption", repeat=pair[0].repeat) if pair else ""
     sections = (
-        _top(run, result, title, words),
-        _verdict(result, words),
         _curves(result, names, words),
-        _memory(result, names, words),
-        _timeline(pair, names, words),
+        parts.ledger(arms, label, words),
+        parts.timeline(drawn, caption, words),
         _how(run, result, words),
-        parts.energy([(name, arm["metrics"]) for name, arm in zip(names, result["arms"], strict=True)], words),
-        *(parts.other_terms(arm["metrics"], words) for arm in result["arms"][:1]),
-        _settings(run, result, words),
-        parts.code(run, words),
-        parts.meanings((*OF_A_RUN, "quality", "energy"), words),
-        tag("p", words("raw"), class_="muted"),
+        parts.energy(arms, words),
+        *(parts.other_terms(metrics, words) for _, metrics in arms[:1]),
     )
-    return title, sections
+    return Findings(
+        title_of_comparison(result, words), asked, verdict_sentence(result, words.lang), sections, more=(basis,),
+        mark=(text, MARKS.get(key, "none")),
+        cautions=_without_quality(result, words),
+        caveats=(*_caveats(result, words), *parts.few_samples((metrics for _, metrics in arms), words)),
+        defined=(*OF_A_RUN, "quality", "energy"),
+    )  # fmt: skip
 
 
 def first_pair(records: Sequence[StoredRecord]) -> list[StoredRecord]:
@@ -78,57 +89,32 @@ def first_pair(records: Sequence[StoredRecord]) -> list[StoredRecord]:
     return []
 
 
-def _top(run: Run, result: Mapping[str, Any], title: str, words: Words) -> Markup:
-    workload = (result.get("workload") or {}).get("name") or run.spec.get("workload", MISSING)
-    time = run.created_at[:16].replace("T", " ")
-    return join(
-        tag("h1", title),
-        tag("p", words("subtitle", variable=result["variable"], workload=workload), class_="muted"),
-        tag("p", words("run", id=run.id, time=time), class_="muted"),
-    )
-
-
-def _verdict(result: Mapping[str, Any], words: Words) -> Markup:
-    key, text = headline(result, words.lang)
-    tone = {"pays": "good", "pays_price": "good", "mixed_undecided": "good", "costs": "bad"}.get(key, "")
-    floors = {curve["name"]: curve["noise_floor_pct"] for curve in result["curves"]}
-    basis = words(
-        "basis",
-        repeats=result["repeats"],
-        curves=len(result["curves"]),
-        floor=percent(floors.get("output_tokens_per_s")),
-    )
-    warnings = result.get("warnings") or []
+def _without_quality(result: Mapping[str, Any], words: Words) -> tuple[Note, ...]:
+    """That quality wasn't measured where the variable can change what the model answers."""
     missing = quality_missing(result)
-    return tag(
-        "section",
-        tag(
-            "div",
-            tag("span", text, class_=f"verdict-badge {tone}"),
-            badge(result.get("provenance", "measured"), words),
-            class_="head",
-        ),
-        tag("p", verdict_sentence(result, words.lang), class_="verdict"),
-        tag("p", basis, class_="muted"),
-        tag("p", words("cancelled")) if result.get("cancelled") else None,
-        None
-        if missing is None
-        else tag("p", words("quality_missing", reason=missing, variable=result["variable"]), class_="missing"),
-        *(tag("p", f"{words('warnings')}: {warning}", class_="tone-worse") for warning in warnings),
-        class_="card",
+    if missing is None:
+        return ()
+    return (Note(words("quality_missing", reason=missing, variable=result["variable"]), "missing"),)
+
+
+def _caveats(result: Mapping[str, Any], words: Words) -> tuple[str, ...]:
+    undecided = [curve for curve in ordered_curves(result) if curve["verdict"] == "inconclusive"]
+    return (
+        *((words("c_few_pairs", repeats=result["repeats"]),) if result["repeats"] < FEW_PAIRS else ()),
+        *((words("c_open", names=words.listed([words(curve["name"]) for curve in undecided])),) if undecided else ()),
+        words("price", price=number(result.get("price_per_device_hour", 1.0))),
     )
 
 
-def _curves(result: Mapping[str, Any], names: Sequence[str], words: Words) -> Markup:
-    cards = [_curve_card(curve, result, names, words) for curve in ordered_curves(result)]
-    return tag(
-        "section",
-        heading(words("five_curves"), None, words, words("five_caption")),
-        tag("div", *cards, class_="grid"),
-    )
+# -- curves ------------------------------------------------------------------------------------------------------------
 
 
-def _curve_card(curve: Mapping[str, Any], result: Mapping[str, Any], names: Sequence[str], words: Words) -> Markup:
+def _curves(result: Mapping[str, Any], names: Sequence[str], words: Words) -> Section:
+    cards = [_curve(curve, result, names, words) for curve in ordered_curves(result)]
+    return section(words("five_curves"), None, *cards, caption=words("five_caption"), layout="grid")
+
+
+def _curve(curve: Curve, result: Mapping[str, Any], names: Sequence[str], words: Words) -> Section:
     tone, mark = TONES[curve["verdict"]]
     line = words("no_interval")
     if curve["ci95"] is not None:
@@ -136,145 +122,94 @@ def _curve_card(curve: Mapping[str, Any], result: Mapping[str, Any], names: Sequ
         if curve.get("min_detectable_pct") is not None:
             line += " · " + words("detectable_line", change=percent(curve["min_detectable_pct"]))
     same = (result.get("quality") or {}).get("same_token_ids_share") if curve["name"] == "quality" else None
-    return tag(
-        "div",
-        tag("div", tag("h2", words(curve["name"])), badge(curve["provenance"], words), class_="head"),
-        tag("div", _unit(curve, words), class_="caption"),
-        tag(
-            "div",
-            signed_percent(curve["change_pct"]),
-            tag("small", mark + words(curve["verdict"]), class_=tone),
-            class_="change",
-        ),
-        tag("div", line, class_="caption"),
-        None if same is None else tag("div", words("same_tokens", share=f"{100 * same:.3g} %"), class_="caption"),
-        charts.curve_bars(curve, names),
-        charts.change_strip(curve, words),
-        class_="card",
-    )
+    title = words(curve["name"])
+    arms = [
+        {"name": name, "value": curve[arm], **low_high(curve.get(f"{arm}_ci95")),
+         "text": curve_value(curve["name"], curve[arm])}
+        for name, arm in zip(names, ("baseline", "candidate"), strict=True)
+    ]  # fmt: skip
+    change = {"name": names[1], "value": curve["change_pct"], **low_high(curve["ci95"]),
+              "floor": curve.get("noise_floor_pct"), "text": signed_percent(curve["change_pct"])}  # fmt: skip
+    return section(
+        title, curve["provenance"],
+        Change(signed_percent(curve["change_pct"]), mark + words(curve["verdict"]), tone),
+        Note(line, "caption"),
+        None if same is None else Note(words("same_tokens", share=f"{100 * same:.3g} %"), "caption"),
+        chart("arms", f"{title}: {words.listed(list(names))}", arms),
+        chart("change", words("of_what", what=words("col_change"), of=title), [change]),
+        caption=_unit(curve, words),
+    )  # fmt: skip
 
 
-def _unit(curve: Mapping[str, Any], words: Words) -> str:
+def _unit(curve: Curve, words: Words) -> str:
     if curve["name"] in ("ttft_s", "itl_s"):
         unit = latency_unit(curve["baseline"], curve["candidate"])
         return words("unit_latency", statistic=curve["statistic"], unit=unit)
     return words(f"unit_{curve['name']}")
 
 
-def _memory(result: Mapping[str, Any], names: Sequence[str], words: Words) -> Markup:
-    memories = [arm["metrics"]["memory"] for arm in result["arms"]]
-    accounts = [charts.ledger_accounts(memory) for memory in memories]
-    rows = [[words(name), *(_mib(account[name]) for account in accounts)] for name in charts.LEDGER]
-    known = [[value for value in account.values() if value is not None] for account in accounts]
-    rows.append([words("total"), *(_mib(sum(values)) if values else MISSING for values in known)])
-    colours = {name: f"var(--{name})" for name in charts.LEDGER} | {"kv_free": "transparent"}
-    return tag(
-        "section",
-        heading(words("memory"), result.get("provenance", "measured"), words, words("memory_caption")),
-        charts.legend(list(colours.items()), words),
-        charts.ledger_bars(memories, names, words),
-        table(["MiB", *names], rows, numeric=(1, 2)),
-        class_="card",
-    )
+# -- how the verdict is formed -----------------------------------------------------------------------------------------
 
 
-def _mib(value: float | None) -> str:
-    return MISSING if value is None else f"{value / charts.MIB:,.1f}"
-
-
-def _timeline(pair: Sequence[StoredRecord], names: Sequence[str], words: Words) -> Markup | None:
-    if not pair:
-        return None
-    kinds = [("queue", "line"), ("prefill", "var(--base_strong)"), ("decode", "var(--base)"), ("held", "dots")]
-    caption = words("timeline_caption", repeat=pair[0].repeat)
-    return tag(
-        "section",
-        heading(words("timeline"), pair[0].record["provenance"], words, caption),
-        charts.legend(kinds, words),
-        charts.timeline([item.record for item in pair], names, words),
-        class_="card",
-    )
-
-
-def _how(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
+def _how(run: Run, result: Mapping[str, Any], words: Words) -> Section:
     # A result of before has no alpha; with repeats "auto" it was an equal part for each of five looks.
     was = ALPHA / 5 if result.get("repeats_asked", run.spec.get("repeats")) == "auto" else ALPHA
     alpha = result.get("alpha", was)
-    rows = [_how_row(curve, words) for curve in ordered_curves(result)]
-    return tag(
-        "section",
-        heading(words("how"), "computed", words),
-        tag("p", words("how_pairs")),
-        tag("p", words("how_floor")),
-        tag("p", words("how_rule", alpha=f"{alpha:g}")),
-        tag("p", words("how_detectable")),
-        table([words(f"col_{name}") for name in COLUMNS], rows, numeric=range(1, 10)),
-        *(_samples(curve, words) for curve in ordered_curves(result) if curve.get("samples")),
-        class_="card",
-    )
+    curves = ordered_curves(result)
+    return section(
+        words("how"), "computed",
+        *(Note(words(key)) for key in ("how_pairs", "how_floor")),
+        Note(words("how_rule", alpha=f"{alpha:g}")),
+        Note(words("how_detectable")),
+        table([words(f"col_{name}") for name in COLUMNS], [_how_row(curve, words) for curve in curves], range(1, 10)),
+        *(_samples(curve, words) for curve in curves if curve.get("samples")),
+    )  # fmt: skip
 
 
-def _how_row(curve: Mapping[str, Any], words: Words) -> list[str]:
+def _how_row(curve: Curve, words: Words) -> list[Any]:
     name = curve["name"]
     return [
         f"{words(name)} ({curve['statistic']})",
-        curve_value(name, curve["baseline"]),
-        curve_value(name, curve["candidate"]),
-        signed_percent(curve["change_pct"]),
-        interval(curve["ci95"]),
-        signed_percent(curve.get("median_change_pct")),
-        percent(curve["noise_floor_pct"]),
-        percent(curve.get("min_detectable_pct")),
-        str(curve.get("pairs", MISSING)),
-        number(curve.get("p_adjusted"), 2),
+        value_cell(name, curve["baseline"]),
+        value_cell(name, curve["candidate"]),
+        *change_cells(curve),
+        Cell(signed_percent(curve.get("median_change_pct")), curve.get("median_change_pct")),
+        Cell(percent(curve["noise_floor_pct"]), curve["noise_floor_pct"]),
+        Cell(percent(curve.get("min_detectable_pct")), curve.get("min_detectable_pct")),
+        Cell(str(curve.get("pairs", MISSING)), curve.get("pairs")),
+        figure(curve.get("p_adjusted"), 2),
         curve.get("method") or MISSING,
-        words(curve["verdict"]),
+        verdict_cell(curve["verdict"], words),
     ]
 
 
-def _samples(curve: Mapping[str, Any], words: Words) -> Markup:
-    samples = curve["samples"]
-    rows = [
-        [str(i), curve_value(curve["name"], base), curve_value(curve["name"], candidate)]
-        for i, (base, candidate) in enumerate(zip(samples["baseline"], samples["candidate"], strict=True), 1)
-    ]
-    header = [words("col_pair"), words("col_baseline"), words("col_candidate")]
-    summary = tag("summary", f"{words('samples')}: {words(curve['name'])}")
-    return tag("details", summary, table(header, rows, numeric=(1, 2)))
+def value_cell(name: str, value: float | None) -> Cell:
+    """A curve's value with its unit."""
+    return Cell(curve_value(name, value), value)
 
 
-def _settings(run: Run, result: Mapping[str, Any], words: Words) -> Markup:
-    price = words("price", price=number(result.get("price_per_device_hour", 1.0)))
-    derived = {name: f"{before} → {after}" for name, (before, after) in (result.get("derived") or {}).items()}
-    held = {name: f"{item['value']} ({item['because']})" for name, item in (result.get("held_because") or {}).items()}
-    return tag(
-        "section",
-        heading(words("settings"), None, words),
-        tag("h3", words("workload")),
-        pairs(result.get("workload") or {}, words),
-        tag("h3", words("held_equal")),
-        pairs(result.get("held_equal") or {}, words),
-        *((tag("h3", words("held_because")), pairs(held, words)) if held else ()),
-        tag("h3", words("derived")),
-        pairs(derived, words),
-        tag("h3", words("environment")),
-        pairs(result.get("environment") or result["arms"][0]["metrics"].get("environment") or {}, words),
-        tag("p", price, class_="muted"),
-        tag("h3", words("reproduce")),
-        tag("pre", reproduce_command(run.spec)),
-        class_="card",
+def change_cells(curve: Curve) -> tuple[Cell, Cell]:
+    """The change and its interval, %."""
+    return (
+        Cell(signed_percent(curve["change_pct"]), curve["change_pct"]),
+        bounds(curve["ci95"], interval(curve["ci95"])),
     )
 
 
-LOAD_OPTIONS = (
-    ("--requests", "num_requests"),
-    ("--rate", "rate_rps"),
-    ("--concurrency", "concurrency"),
-    ("--time-scale", "time_scale"),
-    ("--length-scale", "length_scale"),
-    ("--max-prompt", "max_prompt_tokens"),
-    ("--max-output", "max_tokens_cap"),
-)
+def verdict_cell(verdict: str, words: Words) -> Cell:
+    """A verdict with its mark."""
+    tone, mark = TONES[verdict]
+    return Cell(mark + words(verdict), None, None, tone)
+
+
+def _samples(curve: Curve, words: Words) -> Fold:
+    samples, name = curve["samples"], curve["name"]
+    rows = [
+        [Cell(str(i), i), value_cell(name, base), value_cell(name, candidate)]
+        for i, (base, candidate) in enumerate(zip(samples["baseline"], samples["candidate"], strict=True), 1)
+    ]
+    header = [words("col_pair"), words("col_baseline"), words("col_candidate")]
+    return Fold(words("of_what", what=words("samples"), of=words(name)), (table(header, rows, (1, 2)),))
 
 
 def reproduce_command(spec: Mapping[str, Any]) -> str:

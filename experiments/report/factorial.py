@@ -1,6 +1,6 @@
 """A 2 x 2 experiment in words, and its report.
 
-Draws what a stored run says; computes no metric.
+Shows what a stored run says; computes no metric.
 """
 
 from __future__ import annotations
@@ -9,18 +9,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from experiments.report import parts
-from experiments.report.comparison import TONES
+from experiments.report.comparison import change_cells, value_cell, verdict_cell
 from experiments.report.definitions import OF_A_RUN
-from experiments.report.html import Markup, tag
-from experiments.report.kinds import Records, Report
-from experiments.report.page import card, heading, pairs, table
+from experiments.report.document import Block, Cell, Findings, Heading, Note, Section, chart, section, table
+from experiments.report.titles import Records
 from experiments.report.verdict import ORDER
-from experiments.report.words import MISSING, Words, curve_value, interval, number, percent, signed_percent
+from experiments.report.words import MISSING, Words, number, percent, signed_percent
 from experiments.store import Run
 
 EFFECTS = ("first_alone", "second_alone", "together", "first", "second", "interaction")
 PLOTTED = "output_tokens_per_s"
-PLOT_WIDTH, PLOT_HEIGHT, PLOT_EDGE = 420, 220, 60
 
 
 def settings_of(result: Mapping[str, Any]) -> tuple[str, str]:
@@ -60,89 +58,72 @@ def reading_sentence(result: Mapping[str, Any], reading: Mapping[str, Any], lang
     )
 
 
-def of_factorial(run: Run, result: Mapping[str, Any], records: Records, words: Words) -> Report:
-    """Its builder, as those of kinds.py: the readings are the verdict."""
+def of_factorial(run: Run, result: Mapping[str, Any], records: Records, words: Words) -> Findings:
+    """The readings are the answer."""
     first, second = settings_of(result)
     lines = [reading_sentence(result, reading, words.lang) for reading in ordered_readings(result)]
     basis = words("f_basis", repeats=result["repeats"], alpha=f"{result['alpha']:g}")
+    arms = [(arm_name(arm), arm["metrics"]) for arm in result["arms"]]
+    title = words("f_title", first=first, second=second)
     sections = (
         _plot(result, words),
         _effects(result, words),
         _arms(result, words),
-        parts.energy([(_arm_name(arm), arm["metrics"]) for arm in result["arms"]], words),
-        *(parts.other_terms(arm["metrics"], words) for arm in result["arms"][:1]),
-        _held(result, words),
+        parts.energy(arms, words),
+        *(parts.other_terms(metrics, words) for _, metrics in arms[:1]),
     )
-    title = words("f_title", first=first, second=second)
-    return Report(title, lines[0] if lines else "", sections, (*lines[1:], basis), (*OF_A_RUN, "energy"))
+    workload = (result.get("workload") or {}).get("name") or run.spec.get("workload", MISSING)
+    return Findings(
+        title, words("q_factorial", first=first, second=second, workload=workload), lines[0] if lines else "", sections,
+        more=(*lines[1:], basis), caveats=(words("price", price=number(result.get("price_per_device_hour", 1.0))),),
+        defined=(*OF_A_RUN, "energy"),
+    )  # fmt: skip
 
 
-def _plot(result: Mapping[str, Any], words: Words) -> Markup:
-    """Throughput of the four arms, and where both together would be if the gains multiplied."""
-    values = [arm["metrics"][PLOTTED] for arm in result["arms"]]
-    if any(value is None for value in values):
-        return tag("section", heading(words(PLOTTED), "measured", words), tag("p", MISSING), class_="card")
-    product = values[1] * values[2] / values[0]
-    (first, second), top = result["factors"], max(*values, product)
-
-    def point(arm: int) -> tuple[float, float]:
-        x = PLOT_EDGE if arm % 2 == 0 else PLOT_WIDTH - 2 * PLOT_EDGE
-        return x, height(values[arm])
-
-    def height(value: float) -> float:
-        return PLOT_HEIGHT - 30 - (PLOT_HEIGHT - 60) * value / top
-
-    x_product, y_product = PLOT_WIDTH - 2 * PLOT_EDGE, f"{height(product):.1f}"
-    lines = [tag("circle", cx=x_product, cy=y_product, r=5, fill="none", stroke="currentColor")]
-    for row, colour in ((0, "var(--base_strong)"), (1, "var(--cand)")):
-        (x1, y1), (x2, y2) = point(2 * row), point(2 * row + 1)
-        lines.append(tag("line", x1=x1, y1=f"{y1:.1f}", x2=x2, y2=f"{y2:.1f}", stroke=colour, stroke_width=2))
-        for arm, (x, y) in ((2 * row, (x1, y1)), (2 * row + 1, (x2, y2))):
-            lines.append(tag("circle", cx=x, cy=f"{y:.1f}", r=3.5, fill=colour))
-            lines.append(tag("text", number(values[arm]), x=x - 8, y=f"{y - 8:.1f}", fill="currentColor"))
-        name = f"{second['variable']}={second['values'][row]}"
-        lines.append(tag("text", name, x=x2 + 10, y=f"{y2 + 4:.1f}", fill=colour))
-    for place, x in enumerate((PLOT_EDGE, PLOT_WIDTH - 2 * PLOT_EDGE)):
-        name = f"{first['variable']}={first['values'][place]}"
-        lines.append(tag("text", name, x=x, y=PLOT_HEIGHT - 8, text_anchor="middle", fill="currentColor"))
-    svg = tag("svg", *lines, viewBox=f"0 0 {PLOT_WIDTH} {PLOT_HEIGHT}", role="img", style="max-width:640px")
-    title = heading(f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}", "measured", words)
-    return tag("section", title, svg, tag("p", words("f_plot"), class_="caption"), class_="card")
-
-
-def _effects(result: Mapping[str, Any], words: Words) -> Markup:
-    header = [words(name) for name in ("col_curve", "col_change", "col_interval", "col_floor", "col_detectable",
-                                       "col_verdict")]  # fmt: skip
-    tables: list[Markup] = []
-    for effect in EFFECTS:
-        rows = []
-        for curve in sorted(result["effects"][effect], key=lambda curve: ORDER.index(curve["name"])):
-            _, mark = TONES[curve["verdict"]]
-            rows.append([
-                words(curve["name"]), signed_percent(curve["change_pct"]), interval(curve["ci95"]),
-                percent(curve["noise_floor_pct"]), percent(curve["min_detectable_pct"]),
-                mark + words(curve["verdict"]),
-            ])  # fmt: skip
-        tables += [tag("h3", effect_name(effect, result, words)), table(header, rows, numeric=range(1, len(header)))]
-    return tag("section", heading(words("f_effects"), "computed", words), tag("p", words("f_how")), *tables,
-               class_="card")  # fmt: skip
-
-
-def _arms(result: Mapping[str, Any], words: Words) -> Markup:
-    rows = []
-    for arm in result["arms"]:
-        metrics = arm["metrics"]
-        figures = (metrics["output_tokens_per_s"], metrics["ttft_s"]["p95"], metrics["itl_s"]["p95"])
-        names = ("output_tokens_per_s", "ttft_s", "itl_s")
-        shown = [curve_value(name, value) for name, value in zip(names, figures, strict=True)]
-        rows.append([_arm_name(arm), *shown])
-    header = [words("f_arm"), words("output_tokens_per_s"), words("ttft_s"), words("itl_s")]
-    return card(heading(words("f_arms"), "measured", words), table(header, rows, numeric=range(1, len(header))))
-
-
-def _arm_name(arm: Mapping[str, Any]) -> str:
+def arm_name(arm: Mapping[str, Any]) -> str:
+    """An arm by its settings."""
     return " ".join(f"{name}={value}" for name, value in arm["values"].items())
 
 
-def _held(result: Mapping[str, Any], words: Words) -> Markup:
-    return card(heading(words("held_equal"), None, words), pairs(result["held_equal"], words))
+def _plot(result: Mapping[str, Any], words: Words) -> Section:
+    """Throughput of the four arms, and where both together would be if the gains multiplied."""
+    title = f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}"
+    values = [arm["metrics"][PLOTTED] for arm in result["arms"]]
+    if any(value is None for value in values):
+        return section(title, "measured", Note(MISSING, "muted"))
+    first, second = result["factors"]
+    rows = [
+        {"name": arm_name(arm), "value": value, "first": f"{first['variable']}={first['values'][place % 2]}",
+         "second": f"{second['variable']}={second['values'][place // 2]}", "text": number(value)}
+        for place, (arm, value) in enumerate(zip(result["arms"], values, strict=True))
+    ]  # fmt: skip
+    drawn = chart("cross", title, rows, product=values[1] * values[2] / values[0])
+    return section(title, "measured", drawn, Note(words("f_plot"), "caption"))
+
+
+def _effects(result: Mapping[str, Any], words: Words) -> Section:
+    header = [words(f"col_{name}") for name in ("curve", "change", "interval", "floor", "detectable", "verdict")]
+    blocks: list[Block] = [Note(words("f_how"))]
+    for effect in EFFECTS:
+        rows = [
+            [
+                words(curve["name"]), *change_cells(curve),
+                Cell(percent(curve["noise_floor_pct"]), curve["noise_floor_pct"]),
+                Cell(percent(curve["min_detectable_pct"]), curve["min_detectable_pct"]),
+                verdict_cell(curve["verdict"], words),
+            ]
+            for curve in sorted(result["effects"][effect], key=lambda curve: ORDER.index(curve["name"]))
+        ]  # fmt: skip
+        blocks += [Heading(effect_name(effect, result, words)), table(header, rows, range(1, len(header)))]
+    return section(words("f_effects"), "computed", *blocks)
+
+
+def _arms(result: Mapping[str, Any], words: Words) -> Section:
+    rows = []
+    for arm in result["arms"]:
+        metrics = arm["metrics"]
+        figures = {"output_tokens_per_s": metrics["output_tokens_per_s"], "ttft_s": metrics["ttft_s"]["p95"],
+                   "itl_s": metrics["itl_s"]["p95"]}  # fmt: skip
+        rows.append([arm_name(arm), *(value_cell(name, value) for name, value in figures.items())])
+    header = [words("f_arm"), words("output_tokens_per_s"), f"{words('ttft_s')} p95", f"{words('itl_s')} p95"]
+    return section(words("f_arms"), "measured", table(header, rows, range(1, len(header))))

@@ -1,81 +1,133 @@
-"""The frame of every report: one self-contained HTML page, its headings, tables, badges and embedded data.
+"""A report as one self-contained HTML page.
 
-No network, scripts or fonts of its own. Knows no kind of run.
+No network, scripts or fonts of its own. All text goes through `html.tag`, which escapes it. Knows no kind of run.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
+from experiments.report import charts
+from experiments.report.document import Block, Cell, Change, Chart, Code, Document, Fold, Heading, Note, Section, Table
 from experiments.report.html import Markup, join, tag
-from experiments.report.words import MISSING, Words
+from experiments.report.words import Words
 
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
-BADGES = {"measured": "● ", "computed": "= ", "simulated": "◌ ", "estimated": "≈ ", "assumed": "≈ "}
+BADGES = {"measured": "● ", "computed": "= ", "simulated": "◌ ", "estimated": "≈ ", "assumed": "≈ ", "given": "· "}
 # A table keeps a readable width on a phone from this many columns on, and scrolls inside its box.
 WIDE = 7
+NOTES = {
+    "plain": None, "muted": "muted", "caption": "caption", "verdict": "verdict", "worse": "tone-worse",
+    "missing": "missing",
+}  # fmt: skip
+GRIDS = {"grid": "grid", "wide_grid": "grid two"}
 
 
-def html_page(title: str, sections: Sequence[Markup | None], data: Any, words: Words) -> str:
-    """The whole page; `data` is embedded as JSON."""
+def html_page(document: Document) -> str:
+    """The whole page; the document's data is embedded as JSON."""
+    words = Words(document.lang)
     head = join(
         Markup('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
         Markup(f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'),
-        tag("title", f"{title} · Trilemma"),
+        tag("title", f"{document.title} · Trilemma"),
         tag("style", Markup(files("experiments.report").joinpath("style.css").read_text(encoding="utf-8"))),
     )
-    body = tag("body", tag("main", *sections), embedded(data))
-    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang="zh-CN" if words.lang == "zh" else "en")
+    below = tag("p", words("raw"), class_="muted")
+    main = tag("main", *_top(document, words), *(_section(part, words) for part in document.sections), below)
+    body = tag("body", main, _embedded(document.data))
+    lang = "zh-CN" if document.lang == "zh" else "en"
+    return "<!doctype html>\n" + tag("html", tag("head", head), body, lang=lang) + "\n"
 
 
-def embedded(data: Any) -> Markup:
+def _embedded(data: Any) -> Markup:
     """The raw data in a script element of a type no browser runs. "<" is escaped, so that it cannot end the element."""
     text = json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")
     return tag("script", Markup(text), type="application/json", id="trilemma-data")
 
 
-def badge(provenance: str, words: Words) -> Markup:
+def _badge(label: str, words: Words) -> Markup:
     """The label of where a figure is from."""
-    if provenance not in BADGES:
-        return tag("span", provenance, class_="badge")
-    return tag("span", BADGES[provenance] + words(provenance), class_=f"badge {provenance}")
+    if label not in BADGES:
+        return tag("span", label, class_="badge")
+    return tag("span", BADGES[label] + words(label), class_=f"badge {label}")
 
 
-def heading(text: str, provenance: str | None, words: Words, caption: str | None = None) -> Markup:
-    """A section's title with its label, and a caption below."""
-    return join(
-        tag("div", tag("h2", text), None if provenance is None else badge(provenance, words), class_="head"),
-        None if caption is None else tag("p", caption, class_="caption"),
+def _top(document: Document, words: Words) -> list[Markup]:
+    """Title, which run it is, the question, and the answer with what must be said beside it."""
+    mark = document.mark
+    badges = (
+        None if mark is None else tag("span", mark[0], class_=f"verdict-badge {mark[1]}"),
+        None if document.label is None else _badge(document.label, words),
     )
+    answer = tag(
+        "section",
+        tag("p", document.question, class_="question"),
+        tag("div", *badges, class_="head") if any(badges) else None,
+        tag("p", document.answer, class_="verdict"),
+        *(tag("p", line, class_="more") for line in document.more),
+        *(_note(note, words) for note in document.cautions),
+        class_="card",
+    )
+    return [tag("h1", document.title), tag("p", document.subtitle, class_="muted"), answer]
 
 
-def card(*parts: Markup | None) -> Markup:
-    """A section in a box."""
-    return tag("section", *parts, class_="card")
+def _section(part: Section, words: Words, level: str = "h2") -> Markup:
+    """A titled box, or a title above boxes side by side."""
+    title = tag("div", tag(level, part.title), None if part.label is None else _badge(part.label, words), class_="head")
+    caption = None if part.caption is None else tag("p", part.caption, class_="caption")
+    if part.layout in GRIDS:
+        return tag("section", title, caption, tag("div", *_blocks(part.blocks, words), class_=GRIDS[part.layout]))
+    return tag("section", title, caption, *_blocks(part.blocks, words), class_="card")
 
 
-def pairs(values: Mapping[str, Any], words: Words) -> Markup:
-    """A table of names and values."""
-    if not values:
-        return tag("p", words("none"), class_="muted")
-    return table(None, [[name, plain(value)] for name, value in values.items()])
+def _blocks(blocks: Sequence[Block], words: Words) -> list[Markup]:
+    return [_block(block, words) for block in blocks]
 
 
-def plain(value: Any) -> str:
-    """A value for a reader: text as it is, anything else as JSON, a dash for none."""
-    return MISSING if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+def _block(block: Block, words: Words) -> Markup:
+    match block:
+        case Note():
+            return _note(block, words)
+        case Heading():
+            return tag("h3", block.text)
+        case Code():
+            return tag("pre", block.text)
+        case Change():
+            verdict = tag("small", block.verdict, class_=f"tone-{block.tone}")
+            return tag("p", block.text, verdict, class_="change")
+        case Table():
+            return _table(block, words)
+        case Chart():
+            return tag("figure", charts.draw(block, words))
+        case Fold():
+            return tag("details", tag("summary", block.title), *_blocks(block.blocks, words))
+        case Section():
+            return _section(block, words, "h3")
 
 
-def table(header: Sequence[str] | None, rows: Sequence[Sequence[str | Markup]], numeric: Sequence[int] = ()) -> Markup:
-    """A table that scrolls inside its box; the cells of the columns in `numeric` are set to the right."""
+def _note(note: Note, words: Words) -> Markup:
+    return tag("p", note.text, class_=NOTES[note.tone])
 
-    def cells(name: str, row: Sequence[str]) -> Markup:
-        return tag("tr", *(tag(name, cell, class_="n" if i in numeric else None) for i, cell in enumerate(row)))
 
-    head = None if header is None else tag("thead", cells("th", header))
-    wide = "wide" if header is not None and len(header) >= WIDE else None
-    body = tag("tbody", *(cells("td", row) for row in rows))
+def _table(found: Table, words: Words) -> Markup:
+    """A table that scrolls inside its box; a figure's cell carries the store's own value, exact."""
+
+    def one(place: int, cell: Cell) -> Markup:
+        exact = cell.value if isinstance(cell.value, int | float) and not isinstance(cell.value, bool) else None
+        tone = f"tone-{cell.tone}" if cell.tone else None
+        classes = " ".join(filter(None, ["n" if place in found.numeric else None, tone]))
+        label = None if cell.label is None else _badge(cell.label, words)
+        text = f"{cell.text} " if cell.text and label else cell.text
+        return tag("td", text, label, class_=classes or None, data_value=None if exact is None else repr(exact))
+
+    head = None
+    if found.columns is not None:
+        cells = (tag("th", text, scope="col", class_="n" if place in found.numeric else None)
+                 for place, text in enumerate(found.columns))  # fmt: skip
+        head = tag("thead", tag("tr", *cells))
+    wide = "wide" if found.columns is not None and len(found.columns) >= WIDE else None
+    body = tag("tbody", *(tag("tr", *(one(place, cell) for place, cell in enumerate(row))) for row in found.rows))
     return tag("div", tag("table", head, body, class_=wide), class_="scroll")

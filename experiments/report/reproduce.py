@@ -139,6 +139,24 @@ def _plan(spec: Spec) -> Parts:
     return ["plan", str(spec.get("model")), *listed, *_options(spec, {**load, **own}), *prices, *apart]
 
 
+def _ladder(spec: Spec) -> Parts:
+    own = [
+        part
+        for name, changes in spec.get("own") or ()
+        for part in ("--step", f"{name}:{','.join(f'{key}={value}' for key, value in changes.items())}")
+    ]
+    options = _options(spec, {"recipe": "--recipe", "start": "--start", **LOAD, "repeats": "--repeats",
+                              "quality_items": "--quality-items", "aim": "--aim"})  # fmt: skip
+    return ["ladder", *options, "--steps", _listed(spec.get("steps")), *own, *_sets(spec.get("settings"))]
+
+
+def _cache(spec: Spec) -> Parts:
+    languages = [part for name in spec.get("languages") or () for part in ("--language", str(name))]
+    options = _options(spec, {**LOAD, "half": "--half", "repeats": "--repeats"})
+    traffic = [] if spec.get("traffic", True) else ["--no-traffic"]
+    return ["cache", *options, *languages, *traffic, *_sets(spec.get("settings"))]
+
+
 def _claim(spec: Spec) -> Parts:
     options = spec.get("options") or {}
     asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
@@ -147,5 +165,6 @@ def _claim(spec: Spec) -> Parts:
 
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
     "bench": _bench, "compare": _compare, "sweep": _sweep, "jitter": _jitter, "factorial": _factorial, "eval": _eval,
-    "speculation": _speculation, "profile": _profile, "claim": _claim, "plan": _plan,
+    "speculation": _speculation, "profile": _profile, "claim": _claim, "plan": _plan, "ladder": _ladder,
+    "cache": _cache,
 }  # fmt: skip

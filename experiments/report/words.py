@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from experiments.report.kind_words import KIND_WORDS
 from experiments.report.run_words import RUN_WORDS
 from ledger.errors import InputError
 
@@ -12,11 +13,8 @@ MISSING = "–"
 
 WORDS: dict[str, tuple[str, str]] = {
     **RUN_WORDS,
+    **KIND_WORDS,
     "title": ("{candidate} against {baseline}", "{candidate} 对比 {baseline}"),
-    "subtitle": (
-        "{variable}, workload {workload}: one variable changes, everything else is held equal.",
-        "{variable}，负载 {workload}：一次只改一个变量，其余保持不变。",
-    ),
     "workload": ("Workload", "负载"),
     "run": ("run {id}, {time} UTC", "运行 {id}，{time} UTC"),
     "cancelled": (

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from experiments.cli import run
+from experiments.report import FORMATS
 from experiments.spec import BenchSpec
 from experiments.store import Store
 
@@ -37,9 +38,24 @@ def test_a_report_is_written_as_html_or_json_in_both_languages(
     assert json.loads(capsys.readouterr().out) == found
 
 
+def test_every_format_is_written_by_name_or_by_the_files_ending(run_id: str, tmp_path: Path) -> None:
+    for form in FORMATS:
+        assert run(["report", run_id, "--format", form]) == 0
+        assert run(["report", run_id, "--out", f"b.{form}"]) == 0
+        named, ended = tmp_path / f"trilemma-{run_id}.{form}", tmp_path / f"b.{form}"
+        assert named.read_bytes() == ended.read_bytes() and named.stat().st_size > 100
+    assert "12.5" in (tmp_path / "b.md").read_text() and "12.5" in (tmp_path / "b.csv").read_text()
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
-    [(["--lang", "fr"], "fr"), (["--out", "a.pdf"], "a.pdf"), (["--out", "/nowhere/at/all.html"], "/nowhere")],
+    [
+        (["--lang", "fr"], "fr"),
+        (["--out", "a.pdf"], "a.pdf"),
+        (["--out", "/nowhere/at/all.html"], "/nowhere"),
+        (["--format", "pdf"], "pdf"),
+        (["--format", "md", "--out", "a.html"], "a.html"),
+    ],
 )
 def test_what_is_wrong_is_one_line(
     run_id: str, options: list[str], told: str, capsys: pytest.CaptureFixture[str]

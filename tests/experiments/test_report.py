@@ -7,63 +7,18 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from records import MS, record, request, step
+from report_runs import comparison_record, comparison_result, page_of
 
-from experiments.metrics import compute_metrics
-from experiments.report import LANGUAGES, comparison_html, headline, verdict_sentence
-from experiments.report.charts import change_strip, curve_bars, ticks
+from experiments.report import LANGUAGES, headline, verdict_sentence
+from experiments.report.charts import draw, ticks
 from experiments.report.comparison import reproduce_command
+from experiments.report.document import chart
 from experiments.report.html import Markup, join, tag
 from experiments.report.words import WORDS, Words, curve_value, interval, number, signed_percent
-from experiments.statistics import CurveSamples, judge
 from experiments.store import Run, StoredRecord
 from ledger.errors import InputError
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
-
-
-def _record(held: int):
-    steps = [step(i, 10 * i, 10 * i + 1, 10 * i + 9, 10 * i + 10) for i in range(6)]
-    served = [
-        request(
-            [(19 + 10 * i, 1), (39 + 10 * i, 1)],
-            id=f"r{i:02d}",
-            steps=[(1 + i, "prefill", 4), (3 + i, "decode", 1)],
-            release_ns=held * MS,
-        )
-        for i in range(2)
-    ]
-    return record(*served, steps=steps)
-
-
-def _result(values=("static", "continuous"), samples=None, **extra):
-    samples = samples or {
-        "ttft_s": ("p95", "lower", [2.0, 2.1, 2.0, 1.9, 2.0], [0.8, 0.82, 0.79, 0.8, 0.81]),
-        "itl_s": ("p95", "lower", [0.012, 0.0121, 0.012, 0.0119, 0.012], [0.034, 0.033, 0.034, 0.035, 0.034]),
-        "output_tokens_per_s": ("mean", "higher", [50.0, 51, 50, 49, 50], [100.0, 103, 99, 101, 100]),
-        "cost_per_request": ("mean", "lower", [1e-4] * 5, [1.0e-4, 1.2e-4, 0.8e-4, 1e-4, 1.1e-4]),
-        "quality": ("mean", "higher", [0.6, 0.5, 0.7], [0.6, 0.5, 0.7]),
-    }
-    curves = [CurveSamples(name, *rest) for name, rest in samples.items()]
-    shown = [
-        verdict.to_json(
-            candidate_value=values[1], samples={"baseline": list(c.baseline), "candidate": list(c.candidate)}
-        )
-        for verdict, c in zip(judge(curves), curves, strict=True)
-    ]
-    return {
-        "variable": "batching",
-        "derived": {"num_blocks": [96, 48]},
-        "arms": [{"value": value, "metrics": compute_metrics(_record(80))} for value in values],
-        "curves": shown,
-        "quality": {"same_token_ids_share": 1.0},
-        "repeats": 5,
-        "workload": {"name": "mixed"},
-        "held_equal": {"max_num_seqs": 8},
-        "environment": {"cpu": "a processor"},
-        "provenance": "measured",
-        "warnings": [],
-    } | extra
 
 
 def _run(result, **spec):
@@ -71,7 +26,7 @@ def _run(result, **spec):
     return Run("0a1b2c3d", "compare", "done", "2026-01-02T03:04:05.678+00:00", "", stored | spec, result)
 
 
-RECORDS = [StoredRecord(0, 1, _record(90)), StoredRecord(1, 1, _record(59))]
+RECORDS = [StoredRecord(0, 1, comparison_record(90)), StoredRecord(1, 1, comparison_record(59))]
 
 
 class _Balance(HTMLParser):
@@ -93,7 +48,7 @@ class _Balance(HTMLParser):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_the_page_is_whole_and_needs_nothing_from_outside(lang):
-    page = comparison_html(_run(_result()), RECORDS, lang)
+    page = page_of(_run(comparison_result()), RECORDS, lang)
     parser = _Balance()
     parser.feed(page)
     assert parser.open == []
@@ -111,7 +66,7 @@ def test_the_page_is_whole_and_needs_nothing_from_outside(lang):
 
 @pytest.mark.parametrize("lang", LANGUAGES)
 def test_every_part_is_there(lang):
-    page, words = comparison_html(_run(_result()), RECORDS, lang), Words(lang)
+    page, words = page_of(_run(comparison_result()), RECORDS, lang), Words(lang)
     for key in ("five_curves", "memory", "timeline", "how", "settings", "environment", "derived", "better", "worse"):
         assert words(key) in page, key
     for text in ("0a1b2c3d", "a processor", "max_num_seqs", "96 → 48", "+100 %", "trilemma compare --vary"):
@@ -127,12 +82,12 @@ def test_both_languages_have_every_text_with_the_same_placeholders():
         assert fields[0] == fields[1], key
         assert re.search("[一-鿿、，。：]", texts[1]), key
     with pytest.raises(InputError):
-        comparison_html(_run(_result()), RECORDS, "fr")
+        page_of(_run(comparison_result()), RECORDS, "fr")
 
 
 def test_hostile_texts_stay_text():
-    result = _result(values=(HOSTILE, "continuous"), held_equal={HOSTILE: HOSTILE}, warnings=[HOSTILE])
-    page = comparison_html(_run(result, workload=HOSTILE, settings={"model": HOSTILE}), RECORDS)
+    result = comparison_result(values=(HOSTILE, "continuous"), held_equal={HOSTILE: HOSTILE}, warnings=[HOSTILE])
+    page = page_of(_run(result, workload=HOSTILE, settings={"model": HOSTILE}), RECORDS)
     assert "<script>alert" not in page
     assert "<b>" not in page
     assert page.count("</script>") == 1
@@ -142,8 +97,8 @@ def test_hostile_texts_stay_text():
 
 
 def test_the_embedded_data_is_the_run_and_what_is_drawn():
-    result = _result(values=(HOSTILE, "continuous"))
-    page = comparison_html(_run(result), [*RECORDS, StoredRecord(0, 2, _record(90))])
+    result = comparison_result(values=(HOSTILE, "continuous"))
+    page = page_of(_run(result), [*RECORDS, StoredRecord(0, 2, comparison_record(90))])
     text = re.search(r'<script type="application/json" id="trilemma-data">(.*?)</script>', page, re.S).group(1)
     data = json.loads(text)
     assert data["run"]["result"]["arms"][0]["value"] == HOSTILE
@@ -152,13 +107,8 @@ def test_the_embedded_data_is_the_run_and_what_is_drawn():
 
 
 def test_without_records_the_timeline_is_left_out():
-    page = comparison_html(_run(_result()), [RECORDS[0]])
+    page = page_of(_run(comparison_result()), [RECORDS[0]])
     assert Words("en")("timeline") not in page
-
-
-def test_a_run_without_a_result_is_refused():
-    with pytest.raises(InputError):
-        comparison_html(_run(None), RECORDS)
 
 
 def test_missing_figures_are_dashes_and_never_zero():
@@ -166,17 +116,17 @@ def test_missing_figures_are_dashes_and_never_zero():
         "ttft_s": ("p95", "lower", [None], [None]),
         "output_tokens_per_s": ("mean", "higher", [50.0], [60.0]),
     }
-    result = _result(samples=samples, quality=None)
+    result = comparison_result(samples=samples, quality=None)
     for arm in result["arms"]:
         arm["metrics"]["memory"] = dict.fromkeys(arm["metrics"]["memory"])
-    page = comparison_html(_run(result), RECORDS)
+    page = page_of(_run(result), RECORDS)
     assert "–" in page
     assert "no interval" in page
     assert "None" not in re.sub(r"<script.*</script>", "", page, flags=re.S)
 
 
 def test_the_sentence_names_gain_price_and_what_did_not_change():
-    result = _result()
+    result = comparison_result()
     assert headline(result) == ("pays_price", "Pays, with a price")
     sentence = verdict_sentence(result)
     assert sentence.startswith("Continuous batching: Throughput +101 % [")
@@ -205,11 +155,12 @@ def test_headline(verdicts, key):
 @pytest.mark.parametrize(("lang", "words"), [("en", "Quality not measured"), ("zh", "未测量质量")])
 def test_a_comparison_that_can_change_outputs_and_has_no_quality_says_so_in_red(lang, words):
     missing = {"same_token_ids_share": None, "mean_logprob": {"baseline": None, "candidate": None}, "reason": "why <x>"}
-    page = comparison_html(_run({**_result(), "variable": "dtype", "quality": missing}), [], lang)
+    page = page_of(_run({**comparison_result(), "variable": "dtype", "quality": missing}), [], lang)
     assert f'<p class="missing">{words}' in page and "why &lt;x&gt;" in page
     measured = {**missing, "mean_logprob": {"baseline": -1.0, "candidate": -1.1}, "reason": None}
-    assert words not in comparison_html(_run({**_result(), "variable": "dtype", "quality": measured}), [], lang)
-    assert words not in comparison_html(_run({**_result(), "quality": missing}), [], lang)  # batching can't change any
+    assert words not in page_of(_run({**comparison_result(), "variable": "dtype", "quality": measured}), [], lang)
+    # Batching can't change any.
+    assert words not in page_of(_run({**comparison_result(), "quality": missing}), [], lang)
 
 
 def test_numbers_are_written_plainly():
@@ -239,16 +190,19 @@ def test_ticks_are_round_and_within():
 
 
 def test_an_interval_that_leaves_the_strip_gets_an_arrow():
-    curve = {"noise_floor_pct": 1.0, "ci95": [-50.0, 5000.0], "change_pct": 100.0}
-    strip = change_strip(curve, Words("en"))
-    assert "▶" in strip
-    assert "◀" not in strip
-    assert "◀" in change_strip(curve | {"ci95": [-99.0, 20.0]}, Words("en"))
+    def strip(low, high):
+        row = {"name": "b", "value": 100.0, "low": low, "high": high, "floor": 1.0, "text": "+100 %"}
+        return draw(chart("change", "change", [row]), Words("en"))
+
+    assert "▶" in strip(-50.0, 5000.0)
+    assert "◀" not in strip(-50.0, 5000.0)
+    assert "◀" in strip(-99.0, 20.0)
 
 
 def test_bars_start_at_zero_and_a_missing_value_draws_none():
-    curve = {"name": "ttft_s", "baseline": 2.0, "candidate": None, "baseline_ci95": [1.5, 2.5], "candidate_ci95": None}
-    bars = curve_bars(curve, ["a", "b"])
+    rows = [{"name": "a", "value": 2.0, "low": 1.5, "high": 2.5, "text": "2.00 s"},
+            {"name": "b", "value": None, "low": None, "high": None, "text": "–"}]  # fmt: skip
+    bars = draw(chart("arms", "arms", rows), Words("en"))
     assert bars.count("<rect") == 1
     assert 'x="0.000%"' in bars
 
