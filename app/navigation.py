@@ -55,6 +55,11 @@ def caching_page() -> StreamlitPage:
     return st.Page(_caching, title=t("nav.caching"), icon=":material/cached:", url_path="caching")
 
 
+def advisor_page() -> StreamlitPage:
+    """What limits it, and the one next change."""
+    return st.Page(_advisor, title=t("nav.advisor"), icon=":material/lightbulb:", url_path="advisor")
+
+
 def load_page() -> StreamlitPage:
     """What one instance serves, and when to add another."""
     return st.Page(_load, title=t("nav.load"), icon=":material/speed:", url_path="load")
@@ -63,6 +68,11 @@ def load_page() -> StreamlitPage:
 def parallel_page() -> StreamlitPage:
     """One model over several processes, and prompts computed apart from answers."""
     return st.Page(_parallel, title=t("nav.parallel"), icon=":material/account_tree:", url_path="parallel")
+
+
+def playbook_page() -> StreamlitPage:
+    """Which optimisations are worth taking, step by step."""
+    return st.Page(_playbook, title=t("nav.playbook"), icon=":material/stairs:", url_path="playbook")
 
 
 def plan_page() -> StreamlitPage:
@@ -103,7 +113,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
             parallel_page(),
             caching_page(),
         ],
-        t("nav.decide"): [load_page(), plan_page(), cost_page(), runs_page()],
+        t("nav.decide"): [advisor_page(), playbook_page(), load_page(), plan_page(), cost_page(), runs_page()],
         t("nav.learn"): [labs_page(), interview_page()],
     }
 
@@ -148,12 +158,20 @@ def _caching() -> None:
     _draw("caching")
 
 
+def _advisor() -> None:
+    _draw("advisor")
+
+
 def _load() -> None:
     _draw("load")
 
 
 def _parallel() -> None:
     _draw("parallel")
+
+
+def _playbook() -> None:
+    _draw("playbook")
 
 
 def _plan() -> None:

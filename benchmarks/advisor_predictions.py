@@ -105,6 +105,9 @@ LEFT_OUT = {
     "num_draft_tokens": "acts with speculation alone",
     "draft_control": "acts with speculation alone",
     "seed": "changes nothing that is timed",
+    "exact_cache": "stands in front of the engine; these workloads repeat no request",
+    "semantic_cache": "stands in front of the engine; these workloads repeat no question",
+    "semantic_threshold": "acts with the semantic cache alone",
 }
 STOPPED = ("KeyboardInterrupt", "SystemExit")  # errors of runs that somebody stopped, which are made again
 WORKLOADS = ("mixed", "equal", "chat", "long-doc", "long-prompts", "long-tail", "shared-prefix", "code", "copy", "zh")
@@ -197,11 +200,12 @@ def main(argv: list[str] | None = None) -> int:
                 print(f"{kind} {number:2} {told(spec)}")
         return 0
     store, rig, left = Store(), Rig(_say), Slice(options.minutes, options.count)
-    _calibrate([*pilot, *scored], rig, left)
+    plain = EngineConfig.from_settings(base)
+    is_calibrated = _calibrate([*pilot, *scored], rig, left, plain)
     for kind, specs in (("pilot", pilot), ("scored", scored)):
         for number, spec in enumerate(specs, 1):
-            if _outcome_of(spec, store) is None and left.has_time():
-                left.took(_run(f"{kind} {number}/{len(specs)}", spec, store, rig))
+            if is_calibrated and _outcome_of(spec, store) is None and left.has_time():
+                left.took(_run(f"{kind} {number}/{len(specs)}", spec, store, rig, plain))
     result = gathered(pilot, scored, store, options.seed, base)
     options.out.parent.mkdir(parents=True, exist_ok=True)
     options.out.write_text(json.dumps(result, indent=1) + "\n", "utf-8")
@@ -218,29 +222,61 @@ def told(spec: CompareSpec) -> str:
     return f"{spec.variable} {first} -> {second}, {spec.workload}, {load}, {spec.num_requests} requests ({beside})"
 
 
-def _calibrate(specs: list[CompareSpec], rig: Rig, left: Slice) -> None:
-    """What the arms need and this machine has not: the baseline of all first."""
+def _calibrate(specs: list[CompareSpec], rig: Rig, left: Slice, plain: EngineConfig) -> bool:
+    """Make what the arms need and this machine has not, the baseline of all first; whether all is there now."""
     for config in configurations(specs):
+        if _is_calibrated(config):
+            continue
         if not left.has_time_for(CALIBRATION_GUESS_S):
-            return
+            return False
         wanted = {name: value for name, value in calibration.settings_of_a_step(config).items()
                   if value != VARIABLES[name].default}  # fmt: skip
-        try:
-            calibration.profile_here(config)
-            continue
-        except CannotRunError:
-            _say(f"calibrating {wanted}")
-        best = _calibration(wanted, rig)
+        _say(f"calibrating {wanted}")
+        best = _calibration(wanted, rig, plain)
         if _error_pct(best) > POOR_ERROR_PCT and left.has_time_for(CALIBRATION_GUESS_S):
-            best = min(best, _calibration(wanted, rig), key=_error_pct)
+            best = min(best, _calibration(wanted, rig, plain), key=_error_pct)
         calibration.store(best)
-        rig.let_go(config, keep=configurations(specs)[0])
+        rig.let_go(config, keep=plain)
+    return True
 
 
-def _calibration(settings: dict[str, Value], rig: Rig) -> dict[str, Any]:
+def _is_calibrated(config: EngineConfig) -> bool:
+    try:
+        calibration.profile_here(config)
+    except CannotRunError:
+        return False
+    return True
+
+
+def _calibration(settings: dict[str, Value], rig: Rig, plain: EngineConfig) -> dict[str, Any]:
+    """A calibration, as it would have been when the plain one was made: the machine is not equally fast at all times,
+    and what counts is how the two differ."""
+    before = _drift(rig, plain)
     entry = calibration.calibrate_simulator(settings, budget_s=CALIBRATION_S, rig=rig)
-    _say(f"  cross-validated error {_error_pct(entry):.1f} % in {entry['duration_s']:.0f} s")
-    return entry
+    slower = (before * _drift(rig, plain)) ** 0.5
+    _say(
+        f"  cross-validated error {_error_pct(entry):.1f} % in {entry['duration_s']:.0f} s; the machine took "
+        f"{slower:.2f} times as long as for the plain calibration"
+    )
+    return at_speed(entry, slower)
+
+
+def _drift(rig: Rig, plain: EngineConfig) -> float:
+    try:
+        entry = calibration.profile_here(plain)[1]
+    except CannotRunError:  # this is the plain calibration
+        return 1.0
+    return calibration.drift(entry, rig.engine(plain)) if entry.get("steps_s") else 1.0
+
+
+def at_speed(entry: Mapping[str, Any], slower: float) -> dict[str, Any]:
+    """The entry of a machine that takes 1 / `slower` times as long."""
+    classes = {
+        kind: {**share, "compute": share["compute"] * slower, "memory": share["memory"] * slower}
+        for kind, share in entry["efficiencies"].items()
+    }
+    host = {name: entry[name] / slower for name in ("host_step_s", "host_row_s")}
+    return {**entry, "efficiencies": classes, **host, "slower": slower}
 
 
 def _error_pct(entry: Mapping[str, Any]) -> float:
@@ -258,8 +294,8 @@ def configurations(specs: list[CompareSpec]) -> list[EngineConfig]:
     return [found[0] for found in sorted(needed.values(), key=len, reverse=True)]
 
 
-def _run(name: str, spec: CompareSpec, store: Store, rig: Rig) -> float:
-    """Predict, store, measure; seconds that it took."""
+def _run(name: str, spec: CompareSpec, store: Store, rig: Rig, plain: EngineConfig) -> float:
+    """Predict, store, measure; seconds that it took. plain: the configuration whose model is kept loaded."""
     began = time.perf_counter()
     first, second = spec.configs()
     prediction = predict(spec, store, tokenizer=rig.tokenizer(first))
@@ -269,8 +305,9 @@ def _run(name: str, spec: CompareSpec, store: Store, rig: Rig) -> float:
     except (InputError, CannotRunError) as error:
         _say(f"{name} {told(spec)}: {error}")
         return time.perf_counter() - began
-    finally:
-        rig.let_go(second, keep=first)
+    finally:  # the plain model stays for the next one
+        for config in (first, second):
+            rig.let_go(config, keep=plain)
     seconds = time.perf_counter() - began
     _say(f"{name} {told(spec)}, {seconds:.0f} s")
     for row in outcomes(store.get_run(result["run_id"])):

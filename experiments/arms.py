@@ -7,18 +7,25 @@ there are nor in which order or how often they are run: comparison and factorial
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from experiments.estimate import expected_run_s
 from experiments.foresight import never_drafted
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
+from experiments.metrics import compute_metrics
 from experiments.quality.agreement import Agreement
 from experiments.rig import Rig, WarmUp, busy_warning, machine
 from experiments.spec import BenchSpec
-from experiments.store import Store
 from experiments.targets import Measured, Target, measure, target_for, warnings_of
 from experiments.workloads import Workload
+
+
+class KeepsRecords(Protocol):
+    """Where records go as they come: experiments.store.Store, or a part of a run in it."""
+
+    def add_record(self, run_id: str, arm: int, repeat: int, record: dict[str, Any]) -> None:
+        """Store the record of one repeat of one arm."""
 
 
 class Arms:
@@ -31,7 +38,7 @@ class Arms:
         names: Sequence[object],
         *,
         rig: Rig,
-        store: Store | None,
+        store: KeepsRecords | None,
         run_id: str,
         live: LiveReport,
         should_cancel: Callable[[], bool],
@@ -99,6 +106,15 @@ class Arms:
             self._store.add_record(self._run_id, arm, repeat, measured.record)
         self.first_records.setdefault(arm, measured.record)
         self.metrics[arm].append(measured.metrics)
+
+    def take(self, arm: int, repeat: int, record: dict[str, Any]) -> None:
+        """Count a run that an earlier start has measured and kept."""
+        spec = self.specs[arm]
+        metrics = compute_metrics(record, price_per_device_hour=spec.price_per_device_hour, slo=spec.slo)
+        self.first_records.setdefault(arm, record)
+        self.metrics[arm].append(metrics)
+        self.live.begin_run(arm, repeat)
+        self.live.end_run(metrics["output_tokens_per_s"])
 
     def repeats(self) -> int:
         """How many repeats every arm has."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from experiments.arms import Arms
+from experiments.arms import Arms, KeepsRecords
 from experiments.equal_objective import EXPECTED_PROBES, CapacitySearch
 from experiments.estimate import Estimate
 from experiments.foresight import foreseen
@@ -28,7 +28,6 @@ from experiments.quality.agreement import unknown
 from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
-from experiments.store import Store
 from experiments.summary import over_repeats, performance_curves
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
@@ -43,34 +42,38 @@ class ComparisonCancelled(Cancelled):
 
 def run_comparison(
     spec: CompareSpec | Mapping[str, Any],
-    store: Store | None,
+    store: KeepsRecords | None,
     run_id: str,
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
     *,
     rig: Rig | None = None,
+    kept: Mapping[tuple[int, int], dict[str, Any]] | None = None,
 ) -> dict[str, Any]:
     """Measure a comparison and return its JSON (design, section 5). Records go to `store` (None: nowhere) as they come.
 
-    on_live gets the live object at most 4 times a second. Raises ComparisonCancelled with what is there, and InputError
-    or CannotRunError when the engine refuses the settings.
+    on_live gets the live object at most 4 times a second. kept: records of an earlier start by (arm, repeat), which are
+    taken instead of measured; of no use with measure "capacity", whose repeats are searches. Raises ComparisonCancelled
+    with what is there, and InputError or CannotRunError when the engine refuses the settings.
     """
     checked = spec if isinstance(spec, CompareSpec) else CompareSpec.from_dict(spec)
     with rig_or_own(rig) as used:
-        return _Comparison(checked, store, run_id, on_live, should_cancel, used).run()
+        return _Comparison(checked, store, run_id, on_live, should_cancel, used, kept or {}).run()
 
 
 class _Comparison:
     def __init__(
         self,
         spec: CompareSpec,
-        store: Store | None,
+        store: KeepsRecords | None,
         run_id: str,
         on_live: Callable[[dict[str, Any]], None],
         should_cancel: Callable[[], bool],
         rig: Rig,
+        kept: Mapping[tuple[int, int], dict[str, Any]],
     ) -> None:
         self.spec = spec
+        self.kept = kept
         self.run_id = run_id
         self.live = LiveReport(on_live, arms=2, repeats=spec.looks()[0], extra_units=1)
         self.arms = Arms(
@@ -112,7 +115,11 @@ class _Comparison:
 
     def _repeat(self, repeat: int) -> None:
         for arm in (BASELINE, CANDIDATE) if repeat % 2 else (CANDIDATE, BASELINE):
-            (self.search or self.arms).run(arm, repeat)
+            record = None if self.search else self.kept.get((arm, repeat))
+            if record is None:
+                (self.search or self.arms).run(arm, repeat)
+            else:
+                self.arms.take(arm, repeat, record)
 
     def _measure_quality(self) -> None:
         self.quality = self.arms.agreement(CANDIDATE, self._on_quality)
@@ -146,7 +153,8 @@ class _Comparison:
         )
         if self.search is not None:
             return [*self.search.curves(pairs), quality]
-        return [*performance_curves([arm[:pairs] for arm in self.arms.metrics]), quality]
+        measured = [arm[:pairs] for arm in self.arms.metrics]
+        return [*performance_curves(measured, self.spec.more_curves()), quality]
 
     def _result(self, verdicts: list[CurveVerdict], *, cancelled: bool = False) -> dict[str, Any]:
         pairs = self._pairs()

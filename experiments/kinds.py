@@ -230,6 +230,25 @@ def _says_cache(spec: Spec) -> str:
     return _joined(f"pairs {','.join(spec['languages'])}", traffic, _settings(spec))
 
 
+# -- ladder --------------------------------------------------------------------------------------------------------
+
+
+def _check_ladder(spec: Spec) -> dict[str, Any]:
+    from experiments.playbook.spec import LadderSpec
+
+    return LadderSpec.from_dict(spec).to_dict()
+
+
+def _run_ladder(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.playbook.run import run_ladder
+
+    return run_ladder(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_ladder(spec: Spec) -> str:
+    return _joined(f"{spec['recipe']} on {short_name(spec['workload'])}", _settings(spec), spec.get("slo") or "")
+
+
 # -- levers --------------------------------------------------------------------------------------------------------
 
 
@@ -319,6 +338,7 @@ KINDS: dict[str, Kind] = {
     "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
     "jitter": Kind(check=_check_jitter, run=_run_jitter, says=_says_jitter, has_events=True),
     "cache": Kind(check=_check_cache, run=_run_cache, says=_says_cache, has_events=True),
+    "ladder": Kind(check=_check_ladder, run=_run_ladder, says=_says_ladder, resumable="a ladder", has_events=True),
     "levers": Kind(check=_check_levers, run=_run_levers, says=_says_levers, has_events=True),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
 }

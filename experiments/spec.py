@@ -15,6 +15,7 @@ from core_engine.config import EngineConfig
 from core_engine.variables import VARIABLES, Value, parse_value, variable
 from experiments.endpoint_fields import DEFAULT_TIMEOUT_S, checked_address, endpoint_fields
 from experiments.statistics import AUTO_LOOKS, MAX_REPEATS
+from experiments.summary import Curve
 from experiments.workloads.options import Options
 from experiments.workloads.source import check_options, full_name
 from experiments.workloads.spec import MOST_REQUESTS
@@ -189,6 +190,10 @@ class CompareSpec(BenchSpec):
     def held_because(self) -> dict[str, dict[str, Value]]:
         """Settings held in both arms because a value needs them: name -> {"value", "because": "NAME=VALUE"}."""
         return held_because(self.chosen())
+
+    def more_curves(self) -> tuple[Curve, ...]:
+        """Curves that are judged beside the five of every comparison."""
+        return ()
 
     def looks(self) -> tuple[int, ...]:
         """After how many repeats the curves are judged; more than one look only with repeats "auto"."""

@@ -9,12 +9,15 @@ from typing import Any
 from experiments.statistics import CurveSamples
 
 # name, statistic, where the value lies in the metrics, which way is better, provenance
-CURVES = (
+Curve = tuple[str, str, tuple[str, ...], str, str]
+CURVES: tuple[Curve, ...] = (
     ("ttft_s", "p95", ("ttft_s", "p95"), "lower", "measured"),
     ("itl_s", "p95", ("itl_s", "p95"), "lower", "measured"),
     ("output_tokens_per_s", "mean", ("output_tokens_per_s",), "higher", "measured"),
     ("cost_per_request", "mean", ("cost_per_request",), "lower", "computed"),
 )
+# Where there are objectives: not one of a comparison's five, but what a ladder climbs by.
+GOODPUT: Curve = ("goodput_rps", "mean", ("goodput_rps",), "higher", "measured")
 # Counted over all repeats; everything else is the median repeat's.
 SUMMED = ("n", "completed", "failed")
 
@@ -47,8 +50,8 @@ def _merge_values(key: str, values: list[Any]) -> Any:
     return int(middle) if all(isinstance(value, int) for value in numbers) and middle == int(middle) else middle
 
 
-def performance_curves(arms: Sequence[Sequence[dict[str, Any]]]) -> list[CurveSamples]:
-    """The four curves that repeats measure, from arms[arm][repeat] metrics; pairs are repeats."""
+def performance_curves(arms: Sequence[Sequence[dict[str, Any]]], more: Sequence[Curve] = ()) -> list[CurveSamples]:
+    """The four curves that repeats measure and `more`, from arms[arm][repeat] metrics; pairs are repeats."""
     return [
         CurveSamples(
             name=name,
@@ -58,7 +61,7 @@ def performance_curves(arms: Sequence[Sequence[dict[str, Any]]]) -> list[CurveSa
             candidate=[_at(metrics, path) for metrics in arms[1]],
             provenance=provenance,
         )
-        for name, statistic, path, better, provenance in CURVES
+        for name, statistic, path, better, provenance in (*CURVES, *more)
     ]
 
 

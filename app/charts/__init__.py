@@ -4,6 +4,7 @@ Every function takes `mode` ("light" or "dark") and `words`, the texts in the re
 that is already configured: show it with `st.altair_chart(chart, theme=None, width="stretch", alt=...)`.
 """
 
+from app.charts.advisor import prediction_chart
 from app.charts.caching import caching_chart
 from app.charts.capacity import capacity_chart
 from app.charts.curves import change_strip, curve_card, guess_chart
@@ -42,6 +43,7 @@ longest_gap from_start prompt_tokens
 plan_mark front_mark replica_mark per_user per_card deployment plan_cost
 load knee measured_points pressed_points pareto other_points
 cache_hit cache_hit_ungated cache_wrong cache_wrong_ungated cache_threshold cache_rate
+curve_name predicted_band measured_mark
 saved
 """
 WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
@@ -67,6 +69,7 @@ __all__ = [
     "load_chart",
     "operators_chart",
     "plan_chart",
+    "prediction_chart",
     "progress_chart",
     "quality_chart",
     "rate_chart",

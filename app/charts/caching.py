@@ -18,6 +18,12 @@ LINES = {
     "wrong": ("worse", False),
     "wrong_ungated": ("worse", True),
 }
+SAID = {
+    "hit": "cache_hit",
+    "hit_ungated": "cache_hit_ungated",
+    "wrong": "cache_wrong",
+    "wrong_ungated": "cache_wrong_ungated",
+}
 
 
 def caching_chart(
@@ -48,7 +54,7 @@ def caching_chart(
         layers.append(own.mark_line(color=t[colour], strokeWidth=1.8, strokeDash=dash, tooltip=None).encode(x=x, y=y))
         layers.append(own.mark_point(color=t[colour], size=22, filled=True, opacity=0).encode(x=x, y=y, tooltip=tips))
     swatches = [
-        Swatch(words[f"cache_{line}"], t[colour], t[colour], "stroke" if dashed else "circle")
+        Swatch(words[SAID[line]], t[colour], t[colour], "stroke" if dashed else "circle")
         for line, (colour, dashed) in LINES.items()
     ]
     return finish([*layers, legend(swatches, HEIGHT, pixels=False)], mode, HEIGHT)
@@ -57,7 +63,7 @@ def caching_chart(
 def _point(row: Mapping[str, Any], words: Mapping[str, str]) -> dict[str, Any]:
     return {
         "line": row["line"],
-        "name": words[f"cache_{row['line']}"],
+        "name": words[SAID[row["line"]]],
         "x": row["threshold"],
         "y": row["rate_pct"],
         "low": row["low_pct"],

@@ -11,7 +11,7 @@ import pandas as pd
 import streamlit as st
 
 from app.components.inputs import choice, passed_over, rung
-from app.components.section import escape
+from app.components.section import csv_of, escape
 from app.state import language, t, translated
 from experiments.ladders import LADDER
 from ledger.errors import InputError
@@ -80,7 +80,7 @@ def files(name: str, report: Any, rows: Sequence[Mapping[str, Any]]) -> None:
                 "data_object",
                 "json",
             ),
-            ("csv", lambda: pd.DataFrame(rows).to_csv(index=False), "text/csv", "table", "csv"),
+            ("csv", lambda: csv_of(pd.DataFrame(rows)), "text/csv", "table", "csv"),
         ):
             st.download_button(
                 t(f"result.{label}"), made, f"{name}.{suffix}", mime, icon=f":material/{icon}:", on_click="ignore",

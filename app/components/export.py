@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import pandas as pd
 import streamlit as st
 
+from app.components.report_files import report_files
+from app.components.section import csv_of
 from app.navigation import trace_page
 from app.state import language, t
 from experiments.metrics.table import request_rows
-from experiments.report import comparison_html
 from experiments.report.comparison import reproduce_command
 from experiments.store import Run, StoredRecord
 
@@ -21,8 +22,7 @@ def export(run: Run, records: Sequence[StoredRecord]) -> None:
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
     with st.container(horizontal=True):
-        report = comparison_html(run, records, language())
-        _download(t("result.report"), report, f"trilemma-{run.id}.html", "text/html", ":material/description:")
+        report_files(run)
         _download(
             t("result.json"),
             json.dumps(run.result, indent=1),
@@ -33,7 +33,7 @@ def export(run: Run, records: Sequence[StoredRecord]) -> None:
         rows = pd.DataFrame(request_rows(records))
         _download(
             t("result.requests_csv"),
-            rows.to_csv(index=False),
+            csv_of(rows),
             f"trilemma-{run.id}-requests.csv",
             "text/csv",
             ":material/table:",

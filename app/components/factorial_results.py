@@ -9,9 +9,10 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import interaction_chart
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, translated, words
-from experiments.report import factorial_html, reading_sentence
+from experiments.report import reading_sentence
 from experiments.report.factorial import EFFECTS, effect_name, ordered_readings
 from experiments.report.verdict import ORDER
 from experiments.report.words import Words, interval, percent, signed_percent
@@ -27,10 +28,7 @@ def results(run: Run) -> None:
     _words(result)
     _picture(result)
     _effects(result)
-    st.download_button(
-        t("result.report"), lambda: factorial_html(run, language()), f"trilemma-{run.id}.html", "text/html",
-        icon=":material/download:", on_click="ignore",
-    )  # fmt: skip
+    report_files(run)
 
 
 def _words(result: Mapping[str, Any]) -> None:

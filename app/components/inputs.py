@@ -63,7 +63,8 @@ def text(page: str, name: str, label: str, default: str, **more: Any) -> str:
     """A line of text; empty stands for the default."""
     key = key_of(page, name)
     if key not in st.session_state:
-        _start(page, name, lambda given: given.strip() or None, default)
+        nothing = None if default else ""  # an empty text is a choice where nothing is the default
+        _start(page, name, lambda given: given.strip() or nothing, default)
     value = st.text_input(label, key=key, **more).strip() or default
     _keep(page, name, value)
     return value

@@ -11,6 +11,7 @@ import streamlit as st
 from app.charts import jitter_chart
 from app.components.calculator import files, link
 from app.components.inputs import choice, several
+from app.components.report_files import report_files
 from app.components.run_button import run_button
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
@@ -73,6 +74,7 @@ def results(run: Run) -> None:
             st.markdown(f"## {t(f'result.{kind}')}")
             st.markdown(t(f"apart.{kind}"))
     st.markdown(f"## {t('result.export')}")
+    report_files(run)
     files(f"jitter-{run.id}", result, [{"arm": arm["name"], **arm["figures"]} for arm in result["arms"]])
     link()
 

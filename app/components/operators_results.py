@@ -11,6 +11,7 @@ import streamlit as st
 from app.charts import operators_chart
 from app.components.calculator import files, link
 from app.components.operators_words import arm_name, count, milliseconds, operator_name, step_name
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, translated, words
 from experiments.operators_view import (
@@ -37,6 +38,7 @@ def results(run: Run) -> None:
     _why(result)
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
+    report_files(run)
     files(f"trilemma-{run.id}", result, flat_rows(result))
     st.code(profile_command(run.spec), language="shell", wrap_lines=True)
     link()

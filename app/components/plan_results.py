@@ -10,6 +10,7 @@ import streamlit as st
 
 from app.charts import plan_chart
 from app.components.calculator import files, link
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.components.simulator_trust import trust
 from app.state import badge, draw, mode, sentences, t, translated, words
@@ -38,6 +39,7 @@ def results(run: Run) -> None:
             st.markdown(f"## {t(f'result.{kind}')}")
             st.markdown(t(f"plan.{kind}"))
     st.markdown(f"## {t('result.export')}")
+    report_files(run)
     files(f"plan-{run.id}", result, [_row(plan) for plan in result["plans"]])
     st.code(plan_command(run.spec), language="shell", wrap_lines=True)
     link()

@@ -14,6 +14,7 @@ from app.components.format_names import format_name
 from app.components.quantization_predictions import compared
 from app.components.quantization_slices import overlooked, slice_name, slices
 from app.components.quantization_words import change, points, ratio, share
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.quantization_view import (
@@ -260,6 +261,7 @@ def _why_and_trap() -> None:
 def _export(run: Run, rows: Sequence[FormatRow], names: Mapping[str, str]) -> None:
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
+    report_files(run)
     files(f"trilemma-{run.id}", run.result, [_exact(row, names[row.label]) for row in rows])
     st.code(eval_command(run.spec), language="shell", wrap_lines=True)
     link()

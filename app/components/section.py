@@ -6,6 +6,7 @@ import pandas as pd
 import streamlit as st
 
 from app.state import t
+from experiments.spreadsheet import safe_cell
 
 
 def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> None:
@@ -17,9 +18,14 @@ def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> Non
         with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
             st.dataframe(drawable(frame), hide_index=True)
         st.download_button(
-            t("result.csv"), frame.to_csv(index=False), f"{key}.csv", "text/csv", type="tertiary",
+            t("result.csv"), csv_of(frame), f"{key}.csv", "text/csv", type="tertiary",
             icon=":material/download:", key=f"csv-{key}", on_click="ignore",
         )  # fmt: skip
+
+
+def csv_of(frame: pd.DataFrame) -> str:
+    """The frame as CSV whose texts and names no spreadsheet takes for formulas."""
+    return frame.map(safe_cell).rename(columns=safe_cell).to_csv(index=False)
 
 
 def drawable(frame: pd.DataFrame) -> pd.DataFrame:

@@ -11,6 +11,7 @@ import streamlit as st
 from app.charts import batch_chart, break_even_chart
 from app.components.calculator import files, link
 from app.components.quantization_words import share
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.components.speculation_words import (
     advice_badge,
@@ -282,6 +283,7 @@ def _export(run: Run, tables: Sequence[TaskTable], result: Mapping[str, Any]) ->
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
     rows = [row for table in tables for row in table.rows] + constructed_rows(result)
+    report_files(run)
     files(f"trilemma-{run.id}", result, [_exact(row) for row in rows])
     st.code(speculation_command(run.spec), language="shell", wrap_lines=True)
     link()

@@ -11,6 +11,7 @@ import streamlit as st
 from app.charts import load_chart, trade_chart
 from app.components.calculator import files, link
 from app.components.capacity_lines import capacity_lines
+from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.report.words import MISSING, number
@@ -226,6 +227,7 @@ def _knees(result: Mapping[str, Any]) -> None:
 def _export(run: Run, result: Mapping[str, Any]) -> None:
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
+    report_files(run)
     files(f"trilemma-{run.id}", result, table(result))
     st.code(sweep_command(run.spec), language="shell", wrap_lines=True)
     link()

@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from app.components.report_files import report_formats
 from app.components.section import escape
 from app.navigation import (
     factorial_page,
@@ -16,6 +17,7 @@ from app.navigation import (
     load_page,
     parallel_page,
     plan_page,
+    playbook_page,
     quantization_page,
     speculation_page,
     trace_page,
@@ -24,9 +26,8 @@ from app.navigation import (
 from app.state import error_text, language, set_address, store, t, translated
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
-from experiments.report import headline, report_html, report_json
+from experiments.report import answer_of, headline
 from experiments.report.other_terms import metrics_in, other_terms_rows
-from experiments.report.run_report import report_text
 from experiments.report.words import MISSING, Words
 from experiments.run_file import SUFFIX, export_run, import_run
 from experiments.runs_view import facts
@@ -46,6 +47,7 @@ PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "sweep": load_page,
     "plan": plan_page,
     "jitter": parallel_page,
+    "ladder": playbook_page,
 }
 
 
@@ -157,14 +159,8 @@ def _actions(run: Run, where: str) -> None:
 
 
 def _files(run: Run, where: str) -> None:
-    """Report and run file; each is made when it is asked for."""
-    lang, of_runs = language(), store()
-
-    def report() -> str:
-        return report_html(run.id, of_runs, lang)
-
-    def as_json() -> str:
-        return report_text(run.id, of_runs, lang)
+    """The report in every format and the run file; each is made when it is asked for."""
+    of_runs = store()
 
     def whole() -> bytes:
         made = BytesIO()
@@ -172,14 +168,9 @@ def _files(run: Run, where: str) -> None:
         return made.getvalue()
 
     with st.popover(t("runs.export"), type="tertiary", icon=":material/download:"):
-        offered: tuple[tuple[str, Any, str, str], ...] = (
-            ("report", report, ".html", "text/html"),
-            ("json", as_json, ".json", "application/json"),
-            ("run_file", whole, SUFFIX, "application/zip"),
-        )
-        for name, data, ending, mime in offered:
-            st.download_button(t(f"runs.{name}"), data, f"trilemma-{run.id}{ending}", mime, on_click="ignore",
-                               key=f"{where}-{name}-{run.id}")  # fmt: skip
+        report_formats(run, where)
+        st.download_button(t("runs.run_file"), whole, f"trilemma-{run.id}{SUFFIX}", "application/zip",
+                           on_click="ignore", key=f"{where}-run_file-{run.id}")  # fmt: skip
         st.caption(t("runs.export_help"))
 
 
@@ -214,7 +205,7 @@ def _details(run_id: str) -> None:
     with st.container(border=True):
         st.markdown(f"### {_what(run)}")
         st.caption(_how_it_went(run))
-        st.markdown(escape(report_json(run.id, store(), language())["verdict"]))
+        st.markdown(escape(answer_of(run, language())))
         with st.container(horizontal=True, vertical_alignment="center"):
             _links(run, details=False)
             _actions(run, "one")

@@ -8,6 +8,7 @@ from app.components import draft as drafts
 from app.components.export import export
 from app.components.failed import failed_run
 from app.components.live import live_panel
+from app.components.next_step import next_step
 from app.components.picker import picker
 from app.components.results import results
 from app.state import set_address, store, t
@@ -143,4 +144,5 @@ def _finished(run: Run) -> None:
         st.info(t("page.differs"))
     records = _records(run.id, run.updated_at)
     results(run, records)
+    next_step(run)
     export(run, records)

@@ -8,7 +8,7 @@ run here to test with: the change and its flags are given, and no prediction.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from core_engine.variables import VARIABLES, Value
@@ -22,6 +22,7 @@ from experiments.store import Run, Store
 from ledger.errors import InputError
 
 NOT_HERE = "nothing runs here that it could be tested with: measure it on that server, one change at a time"
+TESTABLE = ("bench", "compare")  # kinds whose every arm is one load under one set of settings
 OF_A_BENCH = tuple(BenchSpec().to_dict())
 
 
@@ -58,6 +59,10 @@ class PassedOver:
     variable: str
     to_value: Value | None
     reason: str
+
+    def is_of(self, advice: Advice) -> bool:
+        """Whether it is the very change that an advice is about."""
+        return (self.variable, self.to_value) == (advice.variable, advice.to_value)
 
 
 @dataclass(frozen=True)
@@ -118,14 +123,10 @@ def advise(
         prediction = predict(test, store, tokenizer=tokenizer)
         made = _advice(cause, change, test=test, prediction=prediction)
         if prediction.is_empty or any(curve.verdict == BETTER for curve in prediction.curves):
-            return _with(made, passed)
+            return replace(made, passed_over=tuple(passed))
         passed.append(PassedOver(change.variable, change.to_value, "predicted to make no curve better"))
         kept = kept or made
-    return None if kept is None else _with(kept, [one for one in passed if one.variable != kept.variable])
-
-
-def _with(advice: Advice, passed: Sequence[PassedOver]) -> Advice:
-    return Advice(**{**vars(advice), "passed_over": tuple(passed)})
+    return None if kept is None else replace(kept, passed_over=tuple(one for one in passed if not one.is_of(kept)))
 
 
 def _advice(
@@ -168,8 +169,8 @@ def comparison_for(change: ProposedChange, base: BenchSpec) -> CompareSpec | Non
 
 
 def base_of(run: Run, arm: int = 0) -> BenchSpec | None:
-    """The spec of one arm of a stored run: what a change is tested against. None for a kind that serves no load."""
-    if run.kind not in ("bench", "compare", "sweep"):
+    """The spec of one arm of a stored run: what a change is tested against. None for a kind without one such load."""
+    if run.kind not in TESTABLE:
         return None
     if run.kind == "compare":
         return CompareSpec.from_dict(run.spec).arms()[arm]

@@ -14,6 +14,7 @@ from typing import Any
 
 from core_engine.variables import VARIABLES
 from experiments.advisor.prediction_estimate import EARLIER, OTHER_LOADS, Estimate
+from experiments.foresight import OF_DRAFTS, REPEATING
 from experiments.spec import CompareSpec
 from experiments.store import Run, Store
 from experiments.store.identity import environment
@@ -108,7 +109,7 @@ def repeated(spec: CompareSpec, past: Sequence[Past], curves: Sequence[str]) -> 
 
 def under_other_loads(spec: CompareSpec, past: Sequence[Past], curves: Sequence[str]) -> dict[str, Estimate]:
     """The same for curves that nothing else predicts: loads of the same workload, else of any."""
-    matches = [(one, sign) for one in past if (sign := same_change(spec, one.spec))]
+    matches = [(one, sign) for one in past if (sign := same_change(spec, one.spec)) and _of_a_kind(spec, one)]
     alike = [(one, sign) for one, sign in matches if one.spec["workload"] == spec.workload]
     between = BETWEEN_LOADS if alike else BETWEEN_WORKLOADS
     found = {}
@@ -118,6 +119,12 @@ def under_other_loads(spec: CompareSpec, past: Sequence[Past], curves: Sequence[
             values = [(sign * one.change[name][0], one.change[name][1]) for one, sign in known]
             found[name] = _mean(values, [one.run_id for one, _ in known], between, OTHER_LOADS)
     return found
+
+
+def _of_a_kind(spec: CompareSpec, other: Past) -> bool:
+    """Drafts live on answers that repeat their prompt: what they do there says nothing of other answers, nor back."""
+    drafting = spec.variable == "speculation" or spec.variable in OF_DRAFTS
+    return not drafting or (spec.workload in REPEATING) == (other.spec["workload"] in REPEATING)
 
 
 def _mean(

@@ -26,6 +26,7 @@ from experiments.spec import BenchSpec, CompareSpec
 from experiments.summary import performance_curves
 from experiments.targets.measure import measure
 from experiments.targets.simulator import SimulatorTarget
+from experiments.workloads import Workload
 from ledger.device_profile import DeviceProfile, Efficiency
 from ledger.errors import CannotRunError, InputError
 from ledger.step_time import StepTimes
@@ -57,13 +58,26 @@ class _Arm:
     own: bool  # whether its calibration is its own
 
 
+@dataclass(frozen=True)
+class _Sent:
+    """What both arms are sent, drawn once: the texts are the same, and cutting them takes longer than a simulation."""
+
+    workload: Workload
+    tokenizer: Any
+
+    @classmethod
+    def of(cls, arms: Sequence[_Arm], tokenizer: Any) -> _Sent:
+        target = SimulatorTarget(arms[0].made, tokenizer)
+        return cls(target.draw(arms[0].spec), tokenizer)
+
+
 def simulated(spec: CompareSpec, tokenizer: Any = None) -> tuple[dict[str, Estimate], list[str]]:
     """(estimates of the timed curves, what a reader should know). CannotRunError where this machine is not calibrated
     for the baseline or the simulator has no model of what differs; InputError as the deployment."""
     _refuse_unknown(spec)
     arms = _arms(spec)
-    found = tokenizer or tokenizer_of(arms[0].spec.config())
-    ratios = [_ratios(arms, off, found) for off in _machines(arms)]
+    sent = _Sent.of(arms, tokenizer or tokenizer_of(arms[0].spec.config()))
+    ratios = [_ratios(arms, off, sent) for off in _machines(arms)]
     if any(ratio is None for ratio in ratios):
         raise CannotRunError("simulator: an arm answers no request")
     own = all(arm.own for arm in arms)
@@ -189,10 +203,10 @@ def _ramp(rows: float) -> float:
     return min(1.0, math.log(max(1.0, rows)) / math.log(MANY_ROWS))
 
 
-def _ratios(arms: Sequence[_Arm], off: Off, tokenizer: Any) -> Mapping[str, float] | None:
+def _ratios(arms: Sequence[_Arm], off: Off, sent: _Sent) -> Mapping[str, float] | None:
     """ln of candidate / baseline of each curve on such a machine; None where an arm answers nothing."""
-    baseline = _metrics(arms[0], off.level, off.tilt, tokenizer)
-    candidate = _metrics(arms[1], off.level * off.apart, off.tilt, tokenizer)
+    baseline = _metrics(arms[0], off.level, off.tilt, sent)
+    candidate = _metrics(arms[1], off.level * off.apart, off.tilt, sent)
     if not baseline["completed"] or not candidate["completed"]:
         return None
     pairs = {
@@ -201,15 +215,15 @@ def _ratios(arms: Sequence[_Arm], off: Off, tokenizer: Any) -> Mapping[str, floa
     return {name: math.log(new / old) for name, (old, new) in pairs.items() if old and new}
 
 
-def _metrics(arm: _Arm, times: float, tilt: float, tokenizer: Any) -> dict[str, Any]:
+def _metrics(arm: _Arm, times: float, tilt: float, sent: _Sent) -> dict[str, Any]:
     made = arm.made
     profile = scaled(made.profile, times, tilt)
     steps = StepTimes(
         made.spec, profile, weights=made.times.weights, kv_dtype=made.times.kv_dtype, graph=made.times.graph,
         splits=made.times.splits, link=made.times.link,
     )  # fmt: skip
-    target = SimulatorTarget(replace(made, profile=profile, times=steps), tokenizer)
-    return measure(arm.spec, target, target.draw(arm.spec), around={}).metrics
+    target = SimulatorTarget(replace(made, profile=profile, times=steps), sent.tokenizer)
+    return measure(arm.spec, target, sent.workload, around={}).metrics
 
 
 def tokenizer_of(config: EngineConfig) -> Any:

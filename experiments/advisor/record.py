@@ -1,8 +1,8 @@
 """The advisor's predictions as they are kept, and what became of them.
 
 A prediction is part of the spec of the run that tests it (`predictions`, which no hash of the spec counts): it is
-stored before the run exists as a job, and no run that has begun takes one. The outcome is the run's own result, in the
-same row. Owns both, and reading them side by side.
+stored as the run is created, before any of it is measured, and never written later. The outcome is the run's own
+result, in the same row. Owns both, and reading them side by side.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from typing import Any
 from experiments.advisor.prediction import Prediction
 from experiments.advisor.prediction_history import Past, past_of
 from experiments.store import Run, Store
-from ledger.errors import InputError
 
 MOST_RUNS = 1000
 DECIDED = ("better", "worse", "no difference")
@@ -55,14 +54,6 @@ class Outcome:
 def with_prediction(spec: Mapping[str, Any], prediction: Prediction) -> dict[str, Any]:
     """The spec of the comparison that tests the prediction, the prediction in it."""
     return {**spec, "predictions": prediction.to_json()}
-
-
-def keep(run_id: str, prediction: Prediction, store: Store) -> None:
-    """Store a prediction with a run that waits. InputError when it has one, has begun, or is no comparison."""
-    run = store.get_run(run_id)
-    if run.kind != "compare" or run.state != "queued" or run.spec.get("predictions") is not None:
-        raise InputError("predictions", run_id, "a comparison that has not begun and has none yet")
-    store.update_run(run_id, spec=with_prediction(run.spec, prediction), only_if_state="queued")
 
 
 def predicted_runs(store: Store) -> list[Run]:

@@ -28,6 +28,7 @@ from experiments.cli import (
     jitter,
     kv,
     lab,
+    ladder,
     ledger,
     levers,
     measure,
@@ -83,6 +84,7 @@ app.command("sweep")(sweep.sweep)
 app.command("capacity")(capacity.capacity)
 app.command("jitter")(jitter.jitter)
 app.command("cache")(cache.cache)
+app.command("ladder")(ladder.ladder)
 app.command("levers")(levers.levers)
 app.command("eval")(evaluate.evaluate)
 app.command("speculation")(speculation.speculation)

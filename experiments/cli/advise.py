@@ -12,6 +12,7 @@ from experiments.cli.output import print_json
 from ledger.errors import CannotRunError, InputError
 
 if TYPE_CHECKING:
+    from experiments.advisor.advice import Advice
     from experiments.advisor.diagnose import Diagnosis
     from experiments.advisor.evidence import Evidence
 
@@ -40,11 +41,17 @@ def advise(
     ] = None,
     slo: options.Slo = None,
     sets: options.Set = None,
+    score: Annotated[
+        bool, typer.Option("--score", help="How often the advisor's predictions on this machine were right.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Name what limits a run or a server, and propose changes of one variable each."""
     from experiments.advisor.diagnose import diagnose
 
+    if score:
+        print_scores(as_json)
+        return
     given = {"--run": run, "--metrics": metrics, "--endpoint": endpoint, "--numbers": numbers_file}
     named = [name for name, value in given.items() if value is not None]
     if len(named) != 1:
@@ -73,10 +80,38 @@ def advise(
             first, second = fetch_pages(endpoint or "", length, key_env)
         evidence = evidence_from_pages(first, second, seconds=length, slo=slo, settings=settings)
     found = diagnose(evidence)
+    next_change = None if run is None else _next_change(found, run, arm)
     if as_json:
-        print_json(found.to_json())
+        print_json({**found.to_json(), "advice": None if next_change is None else next_change.to_json()})
+        return
+    print_diagnosis(found)
+    if next_change is not None:
+        from experiments.advisor.advice_table import print_advice
+
+        print_advice(next_change)
+
+
+def _next_change(found: Diagnosis, run_id: str, arm: str) -> Advice | None:
+    """The one next change against what limits a stored run, with its prediction."""
+    from experiments.advisor.advice import advise as advised
+    from experiments.advisor.advice import base_of
+    from experiments.store import Store
+
+    store = Store()
+    return advised(found.findings, base_of(store.get_run(run_id), numbers.whole("--arm", arm) or 0), store)
+
+
+def print_scores(as_json: bool) -> None:
+    """The score of every stored prediction that has an outcome."""
+    from experiments.advisor.record_score import score
+    from experiments.advisor.record_table import print_score
+    from experiments.store import Store
+
+    found = score(Store())
+    if as_json:
+        print_json(found)
     else:
-        print_diagnosis(found)
+        print_score(found)
 
 
 def _of_run(run_id: str, arm: str, slo: str | None) -> Evidence:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.measure import check_writable, run_job
+from experiments.cli.measure import check_writable, run_job, write_report
 from experiments.cli.output import CANCELLED, DONE, note, print_json
 
 
@@ -48,9 +48,7 @@ def factorial(
         check_writable(report)
     run, result = run_job("factorial", spec.to_dict(), list(spec.arm_names()))
     if report is not None:
-        from experiments.report import factorial_html
-
-        report.write_text(factorial_html(run), "utf-8")
+        write_report(run.id, report)
         note(f"report: {report}")
     if as_json:
         print_json(result)

@@ -167,15 +167,15 @@ def check_writable(path: Path) -> None:
         raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
 
 
-def write_report(run_id: str, path: Path, lang: str = "en") -> None:
-    """Write the self-contained HTML of a run; InputError for an unknown run or language, or an unwritable path."""
-    from experiments.report import report_html
+def write_report(run_id: str, path: Path, lang: str = "en", form: str = "html") -> None:
+    """Write the report of a run in a format; InputError for an unknown run or language, or an unwritable path."""
+    from experiments.report import report_bytes
     from experiments.store import Store
 
-    page = report_html(run_id, Store(), lang)
+    made = report_bytes(run_id, Store(), form, lang)
     check_writable(path)
     try:
-        path.write_text(page, "utf-8")
+        path.write_bytes(made)
     except OSError as error:
         from ledger.errors import CannotRunError
 

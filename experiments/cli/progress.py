@@ -31,7 +31,7 @@ def follow(run_id: str, store: Store, names: list[str]) -> Run:
     """
     jobs.follow_only(run_id, store)
     with _interruptible(), _line(names) as line:
-        show = _Estimated(line)
+        show = _Decided(_Estimated(line))
         try:
             return jobs.wait(run_id, store, show)
         except KeyboardInterrupt:
@@ -111,6 +111,21 @@ class _Estimated:
         self._show(live)
 
 
+class _Decided:
+    """Says what became of each step of a ladder as it is decided."""
+
+    def __init__(self, show: Callable[[dict[str, Any] | None], None]) -> None:
+        self._show = show
+        self._told: list[list[str]] = []
+
+    def __call__(self, live: dict[str, Any] | None) -> None:
+        for verdict in (live or {}).get("verdicts") or []:
+            if verdict not in self._told:
+                self._told.append(verdict)
+                note(": ".join(verdict))
+        self._show(live)
+
+
 def estimate_line(estimate: dict[str, Any]) -> str:
     """What the estimate of a live object says."""
     runs = estimate["repeats"] * len(estimate["run_s"])
@@ -143,6 +158,8 @@ class _Lines:
 
 def _describe(live: dict[str, Any], names: list[str]) -> str:
     text = PHASES.get(live["phase"], live["phase"])
+    if live.get("step"):
+        text = f"{live['step']}: {text}"
     if live["phase"] == "searching":
         return f"{text}: {live['note']}"
     if live["phase"] == "running":

@@ -27,6 +27,7 @@ from ledger.errors import InputError
 
 KINDS = (
     "bench", "compare", "factorial", "claim", "eval", "speculation", "profile", "sweep", "jitter", "plan", "cache",
+    "ladder",
     "levers",
 )  # fmt: skip
 STATES = ("queued", "running", "done", "failed", "cancelled")

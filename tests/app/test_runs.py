@@ -12,6 +12,7 @@ from app.i18n import catalogue, translate
 from experiments import jobs
 from experiments.metrics.translation import in_other_terms
 from experiments.operators.spec import ProfileSpec
+from experiments.report import FORMATS
 from experiments.runs_view import facts
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
@@ -143,6 +144,13 @@ def test_texts_of_users_stay_text(store: Store) -> None:
     store.update_run(run_id, error=HOSTILE)
     app = page_alone("runs", run=run_id)
     assert "[x](http" not in "\n".join(str(item.value) for item in (*app.markdown, *app.caption))
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_run_is_offered_as_a_report_in_every_format_and_as_a_run_file(store: Store, lang: str) -> None:
+    run_id = bench(store, result={"output_tokens_per_s": 12.5, "provenance": "measured"})
+    labels = {button.label for button in page_alone("runs", lang=lang, run=run_id).get("download_button")}
+    assert {translate(lang, f"report.{name}") for name in FORMATS} | {translate(lang, "runs.run_file")} <= labels
 
 
 def test_facts_leave_out_guesses_and_cut_long_texts(store: Store) -> None:

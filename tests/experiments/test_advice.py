@@ -16,9 +16,10 @@ from experiments import jobs
 from experiments.advisor import advice
 from experiments.advisor.advice import advise, base_of, comparison_for, start_test
 from experiments.advisor.advice_flags import ENGINES, SPELLED, flags
+from experiments.advisor.advice_table import print_advice
 from experiments.advisor.prediction import CurvePrediction, Prediction
 from experiments.advisor.prediction_estimate import CURVES, verdict_of
-from experiments.advisor.record import keep, outcomes, predicted_runs, with_prediction
+from experiments.advisor.record import outcomes, predicted_runs, with_prediction
 from experiments.advisor.record_score import fixed_order, no_change, score
 from experiments.advisor.record_table import print_score
 from experiments.spec import BenchSpec, CompareSpec
@@ -197,22 +198,6 @@ def test_a_prediction_is_part_of_the_spec_and_of_no_hash(tmp_path: Path) -> None
     assert CompareSpec.from_dict(said).configs() == CompareSpec.from_dict(spec).configs()
 
 
-def test_a_prediction_is_stored_before_its_run_and_never_after_it_began(tmp_path: Path) -> None:
-    store = Store(tmp_path / "runs.sqlite3")
-    run_id = store.create_run("compare", CompareSpec.from_dict(SPEC).to_dict())
-    keep(run_id, prediction({"ttft_s": -0.5}), store)
-    assert store.get_run(run_id).spec["predictions"]["curves"]
-    with pytest.raises(InputError, match="none yet"):
-        keep(run_id, prediction({"ttft_s": 0.5}), store)
-    begun = store.create_run("compare", CompareSpec.from_dict(SPEC).to_dict())
-    store.update_run(begun, state="running")
-    with pytest.raises(InputError, match="not begun"):
-        keep(begun, prediction({}), store)
-    bench = store.create_run("bench", BASE.to_dict())
-    with pytest.raises(InputError):
-        keep(bench, prediction({}), store)
-
-
 def test_a_test_is_started_with_its_prediction(foretold: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     foretold["max_num_seqs", 8] = {"ttft_s": -0.5}
     started: list[Mapping[str, Any]] = []
@@ -298,3 +283,20 @@ def test_the_score_is_printed_with_and_without_outcomes(tmp_path: Path, capsys: 
     print_score(score(store))
     shown = capsys.readouterr().out
     assert "1 predicted comparisons" in shown and "no change" in shown and "goals" in shown
+
+
+def test_an_advice_is_printed_with_its_prediction_flags_and_what_comes_later(
+    foretold: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    foretold["kv_dtype", "int8"] = {"itl_s": 0.2}
+    foretold["max_num_seqs", 8] = {"ttft_s": -0.5}
+    causes = [Cause("kv-memory-bound", [Change("kv_dtype", None, "int8")]),
+              Cause("queue-bound", [Change("max_num_seqs", 2, 8)])]  # fmt: skip
+    found = advise(causes, BASE, None)
+    assert found is not None
+    print_advice(found)
+    shown = capsys.readouterr().out
+    assert "max_num_seqs 2 -> 8" in shown and "-39.3 %" in shown and "measure" in shown
+    assert "vLLM: --max-num-seqs 8" in shown and "later: kv_dtype -> int8" in shown
+    print_advice(advise([Cause("client-bound", [Change("client_connections", None, None)])], None, None))  # type: ignore[arg-type]
+    assert "nothing runs here" in capsys.readouterr().out

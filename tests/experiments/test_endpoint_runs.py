@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from report_runs import page_of
 
 from experiments import loadgen
 from experiments.bench import run_bench
@@ -15,7 +16,6 @@ from experiments.cli.sweep import print_sweep
 from experiments.cli.tables import print_comparison, print_metrics
 from experiments.compare import run_comparison
 from experiments.endpoint_fields import parse_endpoints
-from experiments.report import comparison_html
 from experiments.report.comparison import reproduce_command
 from experiments.report.reproduce import command_of
 from experiments.spec import BenchSpec, CompareSpec
@@ -86,7 +86,7 @@ def test_compare_runs_two_servers_in_turn_with_the_same_schedule(
     print_comparison(result)
     assert "theirs against ours" in capsys.readouterr().out
     store.update_run(run_id, state="done", result=result)
-    page = comparison_html(store.get_run(run_id), store.records(run_id))
+    page = page_of(store.get_run(run_id), store.records(run_id))
     assert "theirs" in page and reproduce_command(spec.to_dict()).startswith("trilemma compare --endpoint ours=http")
 
 

@@ -269,3 +269,11 @@ def test_other_loads_stand_in_where_nothing_else_predicts_and_are_wider(calibrat
     assert found.curve("itl_s").source == "other loads" and found.curve("itl_s").verdict == "worse"
     assert (found.curve("itl_s").scale_ln or 0) > 0.2 and not found.notes
     assert predict(spec_of("attention", ("naive", "flash")), store).is_empty
+
+
+def test_drafts_on_repeating_answers_say_nothing_of_others(calibrated: Any, tmp_path: Any) -> None:
+    store = Store(tmp_path / "runs.sqlite3")
+    ratios = {"ttft_s": 1.0, "itl_s": 0.5, "output_tokens_per_s": 2.0, "cost_per_request": 0.5}
+    stored_comparison(store, spec_of("speculation", ("off", "ngram"), workload="copy").to_dict(), ratios)
+    assert predict(spec_of("speculation", ("off", "ngram"), workload="mixed"), store).is_empty
+    assert predict(spec_of("speculation", ("off", "ngram"), workload="code"), store).curve("itl_s").verdict == "better"
