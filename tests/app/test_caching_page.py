@@ -123,7 +123,7 @@ def test_the_chart_is_valid_and_holds_every_line(mode: str) -> None:
 
 
 def test_the_choice_is_a_spec_and_its_command_the_same_run(served: StoredJob) -> None:
-    assert set(traffics()) == {"repetitive", "repetitive-zh", "none"}
+    assert {"repetitive", "repetitive-zh", "none"} <= set(traffics())
     assert CacheSpec.from_dict(CachingChoice("none", 1, 0.8).spec()).traffic is False
     assert CacheSpec.from_dict(CachingChoice("repetitive-zh", 5, 0.8).spec()).threshold() == 0.8
     command = cache_command(served.store.get_run(served.run_id))
