@@ -18,6 +18,7 @@ class Claim:
 
     `kind` says what settles it: arithmetic (formulas), measured (the engine here), simulated (other hardware) or
     knowledge (a lab teaches it). `needs` names the part of the workbench the check waits for; None = it runs now.
+    `lab` is the id of the lab that teaches and asks it, in place of a check.
     """
 
     id: str
@@ -27,10 +28,13 @@ class Claim:
     check: str
     trap: str | None = None
     needs: str | None = None
+    lab: str | None = None
 
     @property
     def state(self) -> str:
-        """ "checkable" or "open"."""
+        """ "lab", "checkable" or "open"."""
+        if self.lab:
+            return "lab"
         return "open" if self.needs else "checkable"
 
     def to_json(self) -> dict[str, Any]:

@@ -8,7 +8,7 @@ are imported where one is asked for: they load torch, which a list of labs does 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
@@ -186,7 +186,15 @@ class LabSession:
     def text(self, text: str, lang: str) -> str:
         """A text with the known figures in their places."""
         kept = self.kept["prediction"]
-        return filled(text, self.figures, lang, None if kept is None else self.predicted(lang))
+        return filled(text, self.worded(lang), lang, None if kept is None else self.predicted(lang))
+
+    def worded(self, lang: str) -> dict[str, Known]:
+        """The figures, the one that is a choice of the prediction in that choice's words."""
+        asked, figures = self.lab.prediction, self.figures
+        if not asked.choices or asked.figure not in figures:
+            return figures
+        known, names = figures[asked.figure], self.texts(lang).prediction["choices"]
+        return {**figures, asked.figure: replace(known, value=names.get(known.value, known.value))}
 
     def why(self, lang: str) -> str:
         """The explanation, with the remarks that hold for the learner's own figures."""

@@ -53,7 +53,7 @@ def lab_json(session: LabSession, lang: str) -> dict[str, Any]:
 
 
 def _results_json(session: LabSession, lang: str) -> dict[str, Any]:
-    names, figures, compared = session.texts(lang).figures, session.figures, session.compared(lang)
+    names, figures, compared = session.texts(lang).figures, session.worded(lang), session.compared(lang)
     return {
         "predicted": compared.predicted,
         "outcome": compared.outcome,
@@ -142,7 +142,7 @@ def _choices(words: Any) -> list[str]:
 
 def measured_text(session: LabSession, lang: str) -> str:
     """The prediction beside what came out, the figures with their labels, and why."""
-    names, figures, compared = session.texts(lang).figures, session.figures, session.compared(lang)
+    names, figures, compared = session.texts(lang).figures, session.worded(lang), session.compared(lang)
     asked = session.lab.prediction.figure
     ratio = "" if compared.ratio is None else f" ({say(lang, 'over_predicted', ratio=f'{compared.ratio:.3g}')})"
     rows = [

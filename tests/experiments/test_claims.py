@@ -38,6 +38,7 @@ from experiments.claims.runner import (
 from experiments.compare import run_comparison
 from experiments.factorial import run_factorial
 from experiments.factorial.effects import EFFECTS
+from experiments.labs import load_labs
 from experiments.memory_view import account_rows
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
@@ -85,12 +86,28 @@ def test_the_rows_are_those_of_the_reference_list_told_anew(shared_dir):
         assert bool(claim.trap) or not row.get("trap"), f"{claim.id} lost its trap"
 
 
-def test_an_open_claim_says_what_it_waits_for():
+def test_an_open_claim_says_what_it_waits_for(monkeypatch):
+    open_claim = replace(get_claim("c41"), lab=None, needs="the part that comes")
+    monkeypatch.setattr("experiments.claims.runner.get_claim", lambda _: open_claim)
     result = run_claim("c41")
     assert result["id"] == "C41"
     assert result["verdict"] == "open"
-    assert result["reason"].startswith("not checkable yet: it needs ")
+    assert result["reason"] == "not checkable yet: it needs the part that comes"
     assert result["evidence"] == []
+
+
+def test_a_claim_that_a_lab_teaches_names_the_lab():
+    result = run_claim("c41")
+    assert (result["verdict"], result["lab"]) == ("lab", "caching")
+    assert "trilemma lab show caching" in result["reason"]
+
+
+def test_every_lab_that_a_claim_names_is_there_and_covers_it():
+    covered = {lab.id: lab.claims for lab in load_labs()}
+    taught = [claim for claim in load_claims() if claim.kind == "knowledge"]
+    assert all(bool(claim.lab) != bool(claim.needs) for claim in taught)
+    for claim in load_claims():
+        assert claim.lab is None or claim.id in covered.get(claim.lab, ()), f"{claim.id}: lab {claim.lab} does not cover it"
 
 
 def test_unknown_claims_and_options_are_refused():
