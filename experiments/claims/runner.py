@@ -146,9 +146,10 @@ def run_claim(
 ) -> dict[str, Any]:
     """{"id","statement","verdict","reason","evidence",...} of one claim.
 
-    `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", "lab" for one that a lab teaches, or
-    "open" for a claim whose check waits for a later part of the workbench. `options` (num_requests, repeats, settings, seed, price_per_device_hour)
-    go into every comparison it runs, over what the check has for itself; on_live and should_cancel are passed on to it.
+    `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", "lab" for a claim that a lab teaches,
+    or "open" for one whose check waits for a later part of the workbench. `options` (num_requests, repeats, settings,
+    seed, price_per_device_hour) go into every comparison it runs, over what the check has for itself; on_live and
+    should_cancel are passed on to it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. `factorial` does the same for a 2 x 2 experiment, `bench` for a single run, which is not kept, `evaluate`
     for an evaluation, whose scores are kept, `measure` for forms of draft, `sweep` for a sweep, `jitter` for arms
@@ -196,7 +197,7 @@ def run_claim(
         factorial = factorial or _stored("factorial", store or Store(), on_live, should_cancel)
         found = CHECKED_BY_FACTORIAL[claim.id](options or {}, factorial)
     elif claim.lab:
-        found = {"verdict": "lab", "reason": f"a lab teaches and asks it: trilemma lab show {claim.lab}", "evidence": []}
+        found = {"verdict": "lab", "reason": f"a lab teaches it: trilemma lab show {claim.lab}", "evidence": []}
     else:
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
     shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}

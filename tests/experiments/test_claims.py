@@ -107,7 +107,7 @@ def test_every_lab_that_a_claim_names_is_there_and_covers_it():
     taught = [claim for claim in load_claims() if claim.kind == "knowledge"]
     assert all(bool(claim.lab) != bool(claim.needs) for claim in taught)
     for claim in load_claims():
-        assert claim.lab is None or claim.id in covered.get(claim.lab, ()), f"{claim.id}: lab {claim.lab} does not cover it"
+        assert claim.lab is None or claim.id in covered.get(claim.lab, ()), f"{claim.id} is not covered by {claim.lab}"
 
 
 def test_unknown_claims_and_options_are_refused():
