@@ -100,6 +100,11 @@ def interview_page() -> StreamlitPage:
     return st.Page(_interview, title=t("nav.interview"), icon=":material/quiz:", url_path="interview")
 
 
+def claims_page() -> StreamlitPage:
+    """What people say about inference, checked here."""
+    return st.Page(_claims, title=t("nav.claims"), icon=":material/fact_check:", url_path="claims")
+
+
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     return {
@@ -114,7 +119,7 @@ def groups() -> dict[str, list[StreamlitPage]]:
             caching_page(),
         ],
         t("nav.decide"): [advisor_page(), playbook_page(), load_page(), plan_page(), cost_page(), runs_page()],
-        t("nav.learn"): [labs_page(), interview_page()],
+        t("nav.learn"): [claims_page(), labs_page(), interview_page()],
     }
 
 
@@ -184,6 +189,10 @@ def _cost() -> None:
 
 def _runs() -> None:
     _draw("runs")
+
+
+def _claims() -> None:
+    _draw("claims")
 
 
 def _labs() -> None:

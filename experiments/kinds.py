@@ -6,6 +6,7 @@ is used, so that checking a spec loads no engine.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -291,9 +292,29 @@ def _check_claim(spec: Spec) -> dict[str, Any]:
 def _run_claim(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
     from experiments.claims import run_claim
 
-    options = run.spec.get("options")
+    options, began = run.spec.get("options"), time.monotonic()
     found = run_claim(run.spec["claim"], store=store, options=options, on_live=on_live, should_cancel=should_cancel)
-    return {**found, "run_id": run.id}
+    return {**found, "took_s": time.monotonic() - began, "run_id": run.id}
+
+
+# -- claims --------------------------------------------------------------------------------------------------------
+
+
+def _check_claims(spec: Spec) -> dict[str, Any]:
+    from experiments.claims.spec import ClaimsSpec
+
+    return ClaimsSpec.from_dict(spec).to_dict()
+
+
+def _run_claims(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.claims.run_all import run_claims
+
+    return run_claims(run.spec, store, run.id, on_live, should_cancel)
+
+
+def _says_claims(spec: Spec) -> str:
+    settings = _settings(spec.get("options") or {})
+    return _joined(f"{len(spec['claims'])} claims", "quick" if spec["quick"] else "", settings)
 
 
 KINDS: dict[str, Kind] = {
@@ -341,4 +362,5 @@ KINDS: dict[str, Kind] = {
     "ladder": Kind(check=_check_ladder, run=_run_ladder, says=_says_ladder, resumable="a ladder", has_events=True),
     "levers": Kind(check=_check_levers, run=_run_levers, says=_says_levers, has_events=True),
     "claim": Kind(check=_check_claim, run=_run_claim, says=lambda spec: str(spec.get("claim")), has_events=True),
+    "claims": Kind(check=_check_claims, run=_run_claims, says=_says_claims, resumable="a run of claims"),
 }

@@ -12,6 +12,7 @@ from streamlit.navigation.page import StreamlitPage
 from app.components.report_files import report_formats
 from app.components.section import escape
 from app.navigation import (
+    claims_page,
     factorial_page,
     kernels_page,
     load_page,
@@ -48,6 +49,7 @@ PAGES: dict[str, Callable[[], StreamlitPage]] = {
     "plan": plan_page,
     "jitter": parallel_page,
     "ladder": playbook_page,
+    "claims": claims_page,
 }
 
 

@@ -1,4 +1,4 @@
-"""The claims as data (claims.yaml). Knows nothing about how a check runs."""
+"""The claims as data: claims.yaml, its texts in Chinese in claims_zh.yaml. Knows nothing about how a check runs."""
 
 from __future__ import annotations
 
@@ -45,10 +45,32 @@ class Claim:
 @lru_cache(maxsize=1)
 def load_claims() -> tuple[Claim, ...]:
     """All claims in the order of their ids."""
+    return tuple(Claim(**row) for row in _read("claims.yaml"))
+
+
+@dataclass(frozen=True)
+class ClaimTexts:
+    """What a reader sees of a claim, in one language."""
+
+    statement: str
+    check: str
+    trap: str | None = None
+
+
+@lru_cache(maxsize=2)
+def claim_texts(lang: str) -> dict[str, ClaimTexts]:
+    """The texts of all claims by id, in "en" or "zh"."""
+    if lang == "en":
+        return {claim.id: ClaimTexts(claim.statement, claim.check, claim.trap) for claim in load_claims()}
+    rows = _read(f"claims_{lang}.yaml")
+    return {row["id"]: ClaimTexts(row["statement"], row["check"], row.get("trap")) for row in rows}
+
+
+def _read(name: str) -> list[dict[str, Any]]:
     import yaml
 
-    rows = yaml.safe_load(Path(__file__).with_name("claims.yaml").read_text(encoding="utf-8"))
-    return tuple(Claim(**row) for row in rows["claims"])
+    found: list[dict[str, Any]] = yaml.safe_load(Path(__file__).with_name(name).read_text(encoding="utf-8"))["claims"]
+    return found
 
 
 def get_claim(claim_id: str) -> Claim:

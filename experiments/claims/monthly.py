@@ -13,23 +13,27 @@ from ledger.serving import Traffic
 
 MODEL = "mistral-7b"
 CARD = "l4"
-# The statement gives the rate and the output; the rest is assumed here and said in the evidence.
+# As the statement has them; the rest is assumed here and said in the evidence.
+RATE_PER_S, OUTPUT_TOKENS, DAYS = 10, 500, 30
+STATED_PER_S, STATED_A_MONTH = 5_000, 12.96e9
 INPUT_TOKENS = 500
 TPOT_SLO_S = 0.1
 # One cut of each kind the statement's source names: fewer tokens, fewer device-hours, more at once.
 CUTS = {"prefix_cache": 0.5, "weights": "w8a8", "kv_dtype": "int8"}
 
 
-def month_of_a_7b_model() -> dict[str, Any]:
+def month_of_a_7b_model(rate_per_s: int = RATE_PER_S, output_tokens: int = OUTPUT_TOKENS) -> dict[str, Any]:
     """Tokens a month, cards at an objective and a utilisation ceiling, a request's cost, and three cuts."""
-    traffic, deployment = Traffic(10, INPUT_TOKENS, 500), Deployment(load_model_spec(MODEL))
+    traffic, deployment = Traffic(rate_per_s, INPUT_TOKENS, output_tokens), Deployment(load_model_spec(MODEL))
     scenario = Scenario(traffic, deployment, accelerator(CARD), tpot_slo_s=TPOT_SLO_S)
     report = cost_report(scenario, CUTS)
     month, bound = report["month"], report["throughput"]["bound"]
     price = f"price of a device-hour {scenario.price_per_device_hour:g}, {report['price_label']}"
+    a_second = f"{rate_per_s} x {output_tokens} = {month['output_tokens_per_s']:,.0f}"
+    a_month = f"{month['output_tokens_per_s']:,.0f} x 86,400 s x {DAYS} = {month['output_tokens']:,.0f}"
     evidence = [
-        _row("output tokens a second", month["output_tokens_per_s"], "tokens/s", "10 x 500 = 5,000"),
-        _row("output tokens a month", month["output_tokens"], "tokens", "5,000 x 86,400 s x 30 = 12,960,000,000"),
+        _row("output tokens a second", month["output_tokens_per_s"], "tokens/s", a_second),
+        _row("output tokens a month", month["output_tokens"], "tokens", a_month),
         _row(
             "output tokens/s of a card at the roof", bound["output_tokens_per_s_per_device"], "tokens/s", bound["how"]
         ),
@@ -42,10 +46,11 @@ def month_of_a_7b_model() -> dict[str, Any]:
         _row(f"{row['name']} {row['value']}".strip(), round(row["saved_pct"], 1), "% of device time saved", row["how"])
         for row in cuts
     ]
-    right = month["output_tokens_per_s"] == 5_000 and month["output_tokens"] == 12.96e9
+    right = (month["output_tokens_per_s"], month["output_tokens"]) == (STATED_PER_S, STATED_A_MONTH)
     saved = ", ".join(f"{row['name']} {row['saved_pct']:.0f} %" for row in cuts)
     reason = (
-        f"5,000 output tokens/s, 12.96 billion in 30 days; {MODEL} on {_assumed(scenario)} takes"
+        f"{month['output_tokens_per_s']:,.0f} output tokens/s, {month['output_tokens'] / 1e9:g} billion in {DAYS} days;"
+        f" {MODEL} on {_assumed(scenario)} takes"
         f" {report['cards']} cards at the roof, which no engine reaches, so it takes more; cuts: {saved},"
         " which do not add up"
     )

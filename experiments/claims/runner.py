@@ -41,6 +41,7 @@ from experiments.claims import (
     two_loads,
     weight_quality,
 )
+from experiments.claims.budget import steps_of
 from experiments.claims.catalogue import get_claim
 from experiments.claims.comparison import Compare, Factorial
 from experiments.claims.draft_rows import Measure
@@ -146,10 +147,10 @@ def run_claim(
 ) -> dict[str, Any]:
     """{"id","statement","verdict","reason","evidence",...} of one claim.
 
-    `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", "lab" for a claim that a lab teaches,
-    or "open" for one whose check waits for a later part of the workbench. `options` (num_requests, repeats, settings,
-    seed, price_per_device_hour) go into every comparison it runs, over what the check has for itself; on_live and
-    should_cancel are passed on to it.
+    `verdict` is "holds", "holds with a limit", "does not hold here", "undecided", "lab" for a claim that a lab
+    teaches, or "open" for one whose check waits for a later part of the workbench. `options` (num_requests, repeats,
+    settings, seed, price_per_device_hour) go into every comparison it runs, over what the check has for itself; on_live
+    and should_cancel are passed on to it, on_live as in_steps tells it.
     `compare` turns a comparison spec into its JSON; by default it runs on this machine and its runs are kept in
     `store`. `factorial` does the same for a 2 x 2 experiment, `bench` for a single run, which is not kept, `evaluate`
     for an evaluation, whose scores are kept, `measure` for forms of draft, `sweep` for a sweep, `jitter` for arms
@@ -160,6 +161,7 @@ def run_claim(
     for name in options or {}:
         if name not in OPTIONS:
             raise InputError("option", name, ", ".join(OPTIONS))
+    on_live = in_steps(claim.id, on_live)
     found: dict[str, Any]
     if claim.id in CHECKED_BY_FORMULA:
         found = CHECKED_BY_FORMULA[claim.id]()
@@ -202,6 +204,29 @@ def run_claim(
         found = {"verdict": "open", "reason": f"not checkable yet: it needs {claim.needs}", "evidence": []}
     shown = {key: value for key, value in claim.to_json().items() if key not in ("state", "needs")}
     return {**shown, **found}
+
+
+def can_stop(claim_id: str) -> bool:
+    """Whether the check asks, while it runs, if it should go on; single steps and simulations don't."""
+    return not any(claim_id in by for by in (CHECKED_BY_FORMULA, CHECKED_BY_ENGINE, CHECKED_BY_SIMULATION))
+
+
+def in_steps(claim_id: str, on_live: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:
+    """Live objects of a check's experiments as those of the whole check, with its fraction and `experiment` of
+    `experiments`.
+
+    An experiment begins where the fraction falls back.
+    """
+    steps, step, last = steps_of(claim_id), 1, 0.0
+
+    def tell(live: dict[str, Any]) -> None:
+        nonlocal step, last
+        fraction = float(live.get("fraction") or 0.0)
+        step = min(steps, step + (fraction < last))
+        last = fraction
+        on_live({**live, "experiment": step, "experiments": steps, "fraction": min(1.0, (step - 1 + fraction) / steps)})
+
+    return tell
 
 
 def _one_run(on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]) -> memory_accounts.Bench:

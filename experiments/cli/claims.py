@@ -8,19 +8,55 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import Json, Set, settings
-from experiments.cli.output import CANCELLED, DONE, print_json
+from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
+from ledger.errors import InputError
 
 REQUESTS = "Requests a run; where quality is asked for, items a slice and thousands of characters of each text."
 ARMS = ["baseline", "candidate"]
+ALL = "Check every claim, one after another; each is a run of its own."
+QUICK = "With --all: in under 15 minutes, shortest first; stored runs of the same code, model and machine are taken."
+RESUME = "Go on with a cancelled or failed run of --all."
+Repeats = Annotated[str | None, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs.")]
+Requests = Annotated[str | None, typer.Option("--requests", metavar="N", help=REQUESTS)]
 
 app = typer.Typer(help="List claims about inference and check them here.", invoke_without_command=True)
 
 
 @app.callback()
-def list_claims(context: typer.Context, as_json: Json = False) -> None:
-    """List every claim and whether it can be checked yet."""
+def list_claims(
+    context: typer.Context,
+    every: Annotated[bool, typer.Option("--all", help=ALL)] = False,
+    quick: Annotated[bool, typer.Option("--quick", help=QUICK)] = False,
+    resume: Annotated[str | None, typer.Option("--resume", metavar="ID", help=RESUME)] = None,
+    repeats: Repeats = None,
+    requests: Requests = None,
+    sets: Set = None,
+    as_json: Json = False,
+) -> None:
+    """List every claim and whether it can be checked yet; with --all, check them."""
+    given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
+    options = {name: value for name, value in given.items() if value}
+    asked = {"--quick": quick, "--resume": resume, "--repeats or --requests or --set": options}
     if context.invoked_subcommand is not None:
+        _refuse({"--all": every, **asked}, "none of it before a sub-command")
         return
+    if resume is not None:
+        _refuse({"--all": every, "--quick": quick, "options": options}, "nothing beside --resume but --json")
+        _check_all(None, resume, as_json)
+    elif every:
+        _check_all({"quick": quick, "options": options}, None, as_json)
+    else:
+        _refuse(asked, "--all beside it")
+        _list(as_json)
+
+
+def _refuse(given: Mapping[str, Any], accepted: str) -> None:
+    for name, value in given.items():
+        if value:
+            raise InputError(name, "given", accepted)
+
+
+def _list(as_json: bool) -> None:
     from experiments.claims import load_claims
 
     claims = load_claims()
@@ -36,11 +72,43 @@ def list_claims(context: typer.Context, as_json: Json = False) -> None:
     console().print(table)
 
 
+def _check_all(spec: dict[str, Any] | None, resumed: str | None, as_json: bool) -> None:
+    """Run all rows as one job, or go on with one, and print a line a row."""
+    from experiments import jobs
+    from experiments.cli.progress import follow, result_of
+    from experiments.store import Store
+
+    store = Store()
+    if resumed is not None:
+        jobs.resume(resumed, store, kind="claims")
+    run_id = resumed or jobs.start("claims", spec or {}, store)
+    note(f"run {run_id}; after a cancel or a crash: trilemma claims --resume {run_id}")
+    run = follow(run_id, store, [])
+    if run.state == "cancelled":
+        raise Failed(f"cancelled; trilemma claims --resume {run_id} goes on from here", CANCELLED)
+    result = result_of(run)
+    if as_json:
+        print_json(result)
+    else:
+        _print_all(result)
+
+
+def _print_all(result: Mapping[str, Any]) -> None:
+    for row in result["rows"]:
+        stored = row["how"] == "stored"
+        dated = f" (run {row['run_id']} of {row['ran_at'][:16].replace('T', ' ')} UTC)" if stored else ""
+        print(f"{row['id']} {row['verdict']}{dated}: {row['reason']}")
+        if row["simulate"]:
+            print(f"    {row['simulate']['provenance']} instead: {row['simulate']['command']}")
+    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(result["counts"].items()))
+    print(f"{counts}; {result['took_s']:,.0f} s")
+
+
 @app.command("run")
 def run(
     claim_id: Annotated[str, typer.Argument(metavar="ID", help="A claim, as C10.")],
-    repeats: Annotated[str | None, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs.")] = None,
-    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help=REQUESTS)] = None,
+    repeats: Repeats = None,
+    requests: Requests = None,
     sets: Set = None,
     as_json: Json = False,
 ) -> int:

@@ -158,6 +158,9 @@ class _Lines:
 
 def _describe(live: dict[str, Any], names: list[str]) -> str:
     text = PHASES.get(live["phase"], live["phase"])
+    if live.get("claim"):
+        step = f", step {live['experiment']} of {live['experiments']}" if (live.get("experiments") or 1) > 1 else ""
+        return f"checking {live['claim']}, {live['repeat']} of {live['repeats']}{step}"
     if live.get("step"):
         text = f"{live['step']}: {text}"
     if live["phase"] == "searching":

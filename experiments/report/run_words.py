@@ -6,6 +6,7 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
     "kind_bench": ("Benchmark", "基准测试"),
     "kind_compare": ("Comparison", "对比"),
     "kind_claim": ("Check of a claim", "论断检验"),
+    "kind_claims": ("Check of all claims", "全部论断检验"),
     "kind_eval": ("Evaluation", "质量评测"),
     "kind_speculation": ("Speculative decoding", "投机解码"),
     "kind_profile": ("Profile of a step", "单步剖析"),

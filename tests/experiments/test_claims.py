@@ -9,11 +9,13 @@ import yaml
 
 from experiments import loadgen
 from experiments.claims import (
+    arithmetic,
     get_claim,
     idle_slots,
     latency_parts,
     load_claims,
     memory_accounts,
+    monthly,
     paging,
     prefix_reuse,
     run_claim,
@@ -134,6 +136,23 @@ def test_a_7b_model_at_128k_has_a_cache_of_17_gb_and_1_19_times_its_weights():
     assert "1.19 times" in result["reason"]
     assert result["evidence"][1]["value"] < result["evidence"][2]["value"]
     assert result["verdict"] == "holds with a limit"
+
+
+@pytest.mark.parametrize(
+    ("check", "inputs", "expected"),
+    [
+        (arithmetic.thirteen_billion, {}, "holds with a limit"),
+        (arithmetic.thirteen_billion, {"tokens": 4096}, "holds"),
+        (arithmetic.thirteen_billion, {"tokens": 64}, "does not hold here"),
+        (arithmetic.seven_billion, {}, "holds with a limit"),
+        (arithmetic.seven_billion, {"tokens": 262_144}, "holds"),
+        (arithmetic.seven_billion, {"tokens": 32_768}, "does not hold here"),
+        (monthly.month_of_a_7b_model, {}, "holds"),
+        (monthly.month_of_a_7b_model, {"rate_per_s": 20}, "does not hold here"),
+    ],
+)
+def test_a_formula_with_other_numbers_has_another_verdict(check, inputs, expected):
+    assert check(**inputs)["verdict"] == expected
 
 
 def _comparisons(static="better", dynamic="better", equal="no difference", seen=None):
