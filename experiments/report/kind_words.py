@@ -50,6 +50,10 @@ KIND_WORDS: dict[str, tuple[str, str]] = {
         "长提示到来时，哪种设置能让 token 间隔保持平稳？",
     ),
     "q_claim": ("Does this hold on this machine: {statement}", "这在本机上成立吗：{statement}"),
+    "q_claims": ("Which common claims about inference hold on this machine?", "关于推理的常见论断，哪些在本机上成立？"),
+    "claims_rows": ("Claims", "论断"),
+    "claims_when": ("run", "运行"),
+    "claims_instead": ("Where it can't run here, the simulator can be asked", "本机无法运行时，可以改问模拟器"),
     "q_other": ("What did this run say ({kind})?", "这次运行说明了什么（{kind}）？"),
     "caveats": ("Before you rely on it", "使用这些结论之前"),
     "c_here": (

@@ -8,6 +8,7 @@ from __future__ import annotations
 from experiments.report.bench import of_bench
 from experiments.report.cache import of_cache
 from experiments.report.claim import of_claim
+from experiments.report.claims import of_claims
 from experiments.report.comparison import of_comparison
 from experiments.report.evaluation import of_eval
 from experiments.report.factorial import of_factorial
@@ -23,6 +24,7 @@ BUILDERS: dict[str, Builder] = {
     "bench": of_bench,
     "compare": of_comparison,
     "claim": of_claim,
+    "claims": of_claims,
     "eval": of_eval,
     "speculation": of_speculation,
     "profile": of_profile,

@@ -163,8 +163,14 @@ def _claim(spec: Spec) -> Parts:
     return ["claims", "run", str(spec.get("claim")), *asked, *_sets(options.get("settings"))]
 
 
+def _claims(spec: Spec) -> Parts:
+    options = spec.get("options") or {}
+    asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
+    return ["claims", "--all", *(["--quick"] if spec.get("quick") else []), *asked, *_sets(options.get("settings"))]
+
+
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
     "bench": _bench, "compare": _compare, "sweep": _sweep, "jitter": _jitter, "factorial": _factorial, "eval": _eval,
-    "speculation": _speculation, "profile": _profile, "claim": _claim, "plan": _plan, "ladder": _ladder,
-    "cache": _cache,
+    "speculation": _speculation, "profile": _profile, "claim": _claim, "claims": _claims, "plan": _plan,
+    "ladder": _ladder, "cache": _cache,
 }  # fmt: skip

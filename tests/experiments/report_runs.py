@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from functools import cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 from records import MS, record, request, step
 
 from experiments import loadgen
+from experiments.claims.run_all import run_claims
 from experiments.factorial import run_factorial
 from experiments.jitter import run_jitter
 from experiments.kinds import KINDS
@@ -29,6 +32,7 @@ from experiments.speculation.run import run_speculation
 from experiments.statistics import CurveSamples, judge
 from experiments.store import Run, Store, StoredRecord
 from experiments.sweep.run import run_sweep
+from ledger.errors import CannotRunError
 from tests.experiments.fakes import FakeRig, VirtualClock
 
 
@@ -163,6 +167,19 @@ def _jitter() -> dict[str, Any]:
         return json.loads(json.dumps(run_jitter(SPECS["jitter"], None, "", rig=_virtual(patch))))
 
 
+def _claims() -> dict[str, Any]:
+    with TemporaryDirectory() as folder:
+        store = Store(Path(folder) / "runs.sqlite3")
+        run_id = store.create_run("claims", SPECS["claims"])
+
+        def run_row(spec: dict[str, Any], on_live: Any, should_cancel: Any) -> dict[str, Any]:
+            if spec["claim"] == "C24":
+                raise CannotRunError("no second process can be started")
+            return _claim(id=spec["claim"], run_id="c0ffee00")
+
+        return json.loads(json.dumps(run_claims(SPECS["claims"], store, run_id, run_row=run_row)))
+
+
 SPECS: dict[str, dict[str, Any]] = {
     "bench": {"workload": "chat", "num_requests": 4, "rate_rps": 2.0, "slo": "ttft_p95=0.5", "seed": 3,
               "max_prompt_tokens": 64, "length_scale": 0.5, "price_per_device_hour": 2.5,
@@ -170,6 +187,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "compare": {"variable": "max_num_seqs", "values": [2, 8], "repeats": "auto", "workload": "equal",
                 "num_requests": 5, "settings": {"block_size": 32}},
     "claim": {"claim": "C10", "options": {"repeats": 3, "num_requests": "6", "settings": {"threads": 1}}},
+    "claims": {"quick": True, "options": {"settings": {"threads": 1}}},
     "eval": {"vary": ["kv_dtype", ["int8", "int4"]], "settings": {"threads": 1}, "limit": 5, "seed": 2,
              "slices": ["arithmetic"], "speed": True},
     "speculation": {"forms": ["ngram"], "tasks": ["copy"], "prompts": 2, "max_tokens": 48, "repeats": 2,
@@ -188,7 +206,7 @@ SPECS: dict[str, dict[str, Any]] = {
     "profile": {"step": "decode:2x256", "vary": ["fused_ops", ["off", "on"]], "repeats": 6,
                 "settings": {"threads": 1}},
 }  # fmt: skip
-MADE = {"bench": bench_result, "compare": comparison_result, "claim": _claim, "eval": _eval,
+MADE = {"bench": bench_result, "compare": comparison_result, "claim": _claim, "claims": _claims, "eval": _eval,
         "speculation": _speculation, "profile": _profile, "sweep": _sweep, "factorial": _factorial, "plan": _plan,
         "jitter": _jitter}  # fmt: skip
 

@@ -58,7 +58,7 @@ def test_every_kind_has_a_whole_page_that_needs_nothing_from_outside(store: Stor
     command = re.findall(r"<pre>(.*?)</pre>", page, re.S)[-1]
     assert shlex.split(unescape(command))[:2] == ["trilemma", "claims" if kind == "claim" else kind]
     assert f"<h2>{words('result')}</h2>" not in page, "the kind's own builder made it, not the one for anything"
-    if kind not in ("claim", "plan"):
+    if kind not in ("claim", "claims", "plan"):
         assert f'badge measured">{BADGES["measured"]}{words("measured")}' in page
 
 
@@ -66,6 +66,7 @@ def test_a_verdict_comes_first_in_words(store: Store) -> None:
     pages = {kind: report_html(stored(store, kind), store) for kind in SPECS}
     expected = {
         "bench": "output tokens/s; TTFT p95", "compare": "Continuous batching", "claim": "holds with a limit",
+        "claims": "holds with a limit",
         "eval": "int2: worse in 1, better in 0, no difference in 0, inconclusive in 1 slices",
         "speculation": "ngram on chat: ",
         "sweep": "atency knee", "factorial": "Throughput: seed=1 alone", "plan": "Cheapest: ",
