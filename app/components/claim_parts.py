@@ -36,7 +36,7 @@ def claim_card(claim: Claim, outcome: Outcome) -> None:
         _head(claim, outcome)
         _said(claim, outcome)
         with st.container(horizontal=True):
-            st.button(t("claims.figures"), key=f"open-{claim.id}", icon=":material/table:", type="tertiary",
+            st.button(t("claims.open"), key=f"open-{claim.id}", icon=":material/info:", type="tertiary",
                       on_click=lambda: set_address(claim=claim.id))  # fmt: skip
             _run_button(claim)
 
