@@ -23,7 +23,11 @@ class Answers(ABC):
     config: EngineConfig
     sessions: Sessions
     clock: Clock
-    num_stored: int = 0  # requests that the next step gives a stored answer; only an engine with caches has any
+
+    @property
+    def num_stored(self) -> int:
+        """Requests that the next step gives a stored answer; only an engine with caches has any."""
+        return 0
 
     @abstractmethod
     def add(

@@ -120,8 +120,12 @@ def expected_s(claim_id: str) -> float | None:
 def figure_tables(evidence: Sequence[Mapping[str, Any]]) -> list[tuple[str | None, list[dict[str, str]]]]:
     """The evidence as tables of rows with the same fields from the same source, in their order: (provenance, rows of
     texts). What a whole table has none of is left out, and so is the provenance, which stands above the table."""
-    tables = []
-    for (_, label), group in groupby(evidence, lambda row: (tuple(row), row.get("provenance"))):
+    tables: list[tuple[str | None, list[dict[str, str]]]] = []
+
+    def alike(row: Mapping[str, Any]) -> tuple[tuple[str, ...], str | None]:
+        return tuple(row), row.get("provenance")
+
+    for (_, label), group in groupby(evidence, alike):
         rows = list(group)
         names = [name for name in rows[0] if name != "provenance" and any(row[name] is not None for row in rows)]
         tables.append((label, [{name: _text(row[name]) for name in names} for row in rows]))

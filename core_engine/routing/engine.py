@@ -162,7 +162,8 @@ class RoutedEngine(Engine):
 
     def _decide(self, name: str, probe: Probe) -> list[Output]:
         logprobs = probe.logprobs
-        decision = {"escalated": False, "probe_tokens": probe.tokens, "mean_logprob": self.rule.mean(logprobs)}
+        mean = self.rule.mean(logprobs)
+        decision: dict[str, Any] = {"escalated": False, "probe_tokens": probe.tokens, "mean_logprob": mean}
         self.decisions[name] = decision
         if not self.rule.keeps(logprobs):
             request = self.small.sessions.of(name)[0].request

@@ -22,16 +22,16 @@ QUANTILES = {"p50": 0.50, "p95": 0.95, "p99": 0.99}
 GROWN, GROWN_SHARE = 2, 0.2
 
 # Path of the document -> the names, the newest first.
-GAUGES = {
+GAUGES: dict[str, tuple[str, ...]] = {
     "load.running": ("vllm:num_requests_running", "sglang:num_running_reqs"),
     "load.waiting": ("vllm:num_requests_waiting", "sglang:num_queue_reqs"),
 }
 SHARES = {"kv.used_share": ("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc", "sglang:token_usage")}
-COUNTERS = {
+COUNTERS: dict[str, tuple[str, ...]] = {
     "counters.preemptions": ("vllm:num_preemptions", "sglang:num_retracted_requests"),
     "completed": ("vllm:request_success", "sglang:num_requests"),
 }
-LATENCIES = {
+LATENCIES: dict[str, tuple[str, ...]] = {
     "ttft_s": ("vllm:time_to_first_token_seconds", "sglang:time_to_first_token_seconds"),
     "itl_s": (
         "vllm:inter_token_latency_seconds", "vllm:time_per_output_token_seconds", "sglang:inter_token_latency_seconds",
@@ -40,7 +40,7 @@ LATENCIES = {
     "tpot_s": ("vllm:request_time_per_output_token_seconds",),
     "e2e_s": ("vllm:e2e_request_latency_seconds", "sglang:e2e_request_latency_seconds"),
 }  # fmt: skip
-MEANS = {
+MEANS: dict[str, tuple[str, ...]] = {
     "latency_breakdown.queue_s": ("vllm:request_queue_time_seconds", "sglang:queue_time_seconds"),
     "latency_breakdown.prefill_s": ("vllm:request_prefill_time_seconds",),
     "latency_breakdown.decode_s": ("vllm:request_decode_time_seconds",),

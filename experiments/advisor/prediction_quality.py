@@ -90,7 +90,8 @@ def _perplexity_change(
     if first != values[0] or second not in values:
         return None
     label = f"{spec.variable}={second}"
-    rows = next((one["texts"] for one in result.get("candidates") or () if one["label"] == label), [])
+    candidates = result.get("candidates") or ()
+    rows: Sequence[Mapping[str, Any]] = next((one["texts"] for one in candidates if one["label"] == label), [])
     change = next((row["change_pct"] for row in rows if row["text"] == ALL_TEXTS), None)
     return None if change is None else math.log1p(change / 100)
 

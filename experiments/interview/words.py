@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Any, Literal, TypeGuard
 
 from ledger.errors import InputError
 
@@ -82,5 +82,5 @@ class _Shown(float):
         return super().__format__(spec) if spec else number(float(self))
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[int | float]:
     return isinstance(value, int | float) and not isinstance(value, bool)

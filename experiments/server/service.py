@@ -316,5 +316,5 @@ async def _counted(ask: Callable[[Callable[[int], None]], None]) -> int:
         if not done.done():
             done.set_result(count)
 
-    ask(lambda count: loop.call_soon_threadsafe(answer, count))  # type: ignore[arg-type, return-value]
+    ask(lambda count: loop.call_soon_threadsafe(answer, count))  # type: ignore[arg-type]
     return await done

@@ -156,7 +156,7 @@ def on_this_machine(
 ) -> Deployed:
     """The engine of `config` here with the efficiencies of `profile`, its weights and KV in these ledger formats."""
     link = None if spec.link is None else named_link(spec.link)
-    times = StepTimes(model, profile, **formats, link=link)
+    times = StepTimes(model, profile, weights=formats["weights"], kv_dtype=formats["kv_dtype"], link=link)
     form = BlockFormat(formats["kv_dtype"], config.kv_key_axis, config.kv_protect)
     block_bytes = form.block_bytes(model, config.block_size)
     memory = SimulatedMemory(

@@ -200,7 +200,7 @@ def _draw_w4(rng: Random) -> Values:
 
 
 def _draw_share(rng: Random) -> Values | None:
-    values = {"model": rng.choice(SMALL), "group": rng.choice((32, 64, 128))}
+    values: Values = {"model": rng.choice(SMALL), "group": rng.choice((32, 64, 128))}
     spec = preset(values["model"])
     # A group that does not divide a row leaves a short one, which no one computes by hand.
     return None if spec.hidden_size % values["group"] or spec.intermediate_size % values["group"] else values

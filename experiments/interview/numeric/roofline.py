@@ -81,7 +81,7 @@ def _shown_decode(values: Values) -> Values:
 
 
 def _draw_batch(rng: Random) -> Values | None:
-    values = {
+    values: Values = {
         "model": rng.choice(MODELS), "card": rng.choice(CARDS), "batch": rng.choice((4, 8, 16, 32)),
         "seq_len": rng.choice((2048, 4096, 8192, 16384)),
     }  # fmt: skip
