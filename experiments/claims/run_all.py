@@ -144,6 +144,7 @@ class _All:
         """Run it, for `allowed` seconds at most; what went wrong in it is the row's, not the others'."""
         began = self.now()
         self._keep(claim, None)
+        self._tell(claim, {})  # a check of single steps tells nothing itself
 
         def stop() -> bool:
             return self.should_cancel() or (allowed is not None and self.now() - began > allowed)
