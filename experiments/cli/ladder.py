@@ -89,7 +89,8 @@ def ladder(
     given = (recipe, workload, steps, own, start, repeats, quality_items, aim, requests, rate, concurrency, max_prompt,
              max_output, slo, sets)  # fmt: skip
     if resume is not None:
-        if any(one is not None for one in given):
+        usual = ((time_scale, "1"), (length_scale, "1"), (seed, "0"), (price, "1.0"))
+        if any(one is not None for one in given) or any(one != default for one, default in usual):
             raise InputError("--resume", resume, "no other option but --json: the ladder keeps what it was asked")
         jobs.resume(resume, store, kind="ladder")
         run_id = resume

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.claims.catalogue import claim_texts
 from experiments.report import parts
 from experiments.report.document import LABELS, Cell, Findings, section, table
 from experiments.report.titles import Records, Result, title_of
@@ -15,6 +14,8 @@ from experiments.store import Run
 
 def of_claims(run: Run, result: Result, records: Records, words: Words) -> Findings:
     """Counts of verdicts first, then every row."""
+    from experiments.claims.catalogue import claim_texts  # a check of a claim writes its reasons in a report's words
+
     rows = [row for row in result["rows"] if isinstance(row, Mapping)]
     counts = [f"{count} {_verdict(verdict, words)}" for verdict, count in result["counts"].items()]
     texts = claim_texts(words.lang)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 import shlex
+import subprocess
+import sys
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ from ledger.errors import CannotRunError, InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
 from tests.experiments.playbook.scripted import FAST, Guard, climb, speeds
 
+ROOT = Path(__file__).parents[2]
 SPEC: dict[str, Any] = {
     **FAST, "workload": "mixed", "max_tokens_cap": 48, "slo": "ttft_p95=60,itl_p95=5", "recipe": "rollout",
     "steps": ["continuous-paged", "kv-int8", "w4a16", "speculation", "pd"],
@@ -125,7 +128,8 @@ def test_a_recipe_fills_in_what_the_command_line_leaves_open(store: Store, monke
 @pytest.mark.parametrize(
     "arguments",
     [["--recipe", "soup"], ["--steps", "nothing"], ["--step", "fast"], ["--repeats", "0"], ["--resume", "x"],
-     ["--resume", "x", "--slo", "ttft_p95=1"], ["--set", "kv_layout=odd"], ["--workload", "nowhere"]],
+     ["--resume", "x", "--slo", "ttft_p95=1"], ["--resume", "x", "--seed", "5"], ["--set", "kv_layout=odd"],
+     ["--workload", "nowhere"]],
 )  # fmt: skip
 def test_wrong_options_are_one_line(store: Store, capsys: pytest.CaptureFixture[str], arguments: list[str]) -> None:
     assert command_line(["ladder", *arguments]) == 2
@@ -147,6 +151,11 @@ def test_every_step_recipe_and_phrase_is_there_in_both_languages() -> None:
     for english, chinese in pairs:
         assert english and (chinese or english == " ")
         assert set(re.findall(r"{(\w+)}", english)) == set(re.findall(r"{(\w+)}", chinese))
+
+
+def test_the_words_of_a_ladder_need_nothing_imported_before_them() -> None:
+    """The command line prints a ladder in a process that has made no report."""
+    subprocess.run([sys.executable, "-c", "from experiments.playbook.words import Says"], check=True, cwd=ROOT)
 
 
 def test_a_ladder_can_go_on() -> None:
