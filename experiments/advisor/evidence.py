@@ -7,7 +7,6 @@ types in is the only one. None is not known, and never 0. Knows no cause.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
@@ -21,6 +20,7 @@ PROVENANCES = ("measured", "simulated", "computed")
 SECONDS, BYTES, SHARE, RATE, COUNT, MONEY, RATIO, YES = "s", "B", "share", "/s", "", "money", "x", "yes or no"
 SIGNED = "signed share"  # a loss below 0 is a gain
 MOST_BYTES = 4 * 2**20  # of a file of numbers
+LARGEST = 1e19  # of any number: no figure of a server is beyond it, and what is worked out of it stays finite
 
 
 def _known(path: str, unit: str, how: str) -> Any:
@@ -375,12 +375,11 @@ def _checked(path: str, unit: str, value: Any) -> float | bool:
         if not isinstance(value, bool):
             raise InputError(path, value, "true or false")
         return value
-    low, high = {SHARE: (0.0, 1.0), SIGNED: (-1.0, 1.0)}.get(unit, (0.0, math.inf))
-    number = float(value) if isinstance(value, int | float) and not isinstance(value, bool) else math.nan
-    if not low <= number <= high or number == math.inf:
-        accepted = f"a number from {low:g} to {high:g}" if high < math.inf else "a number of 0 or more"
+    low, high = {SHARE: (0.0, 1.0), SIGNED: (-1.0, 1.0)}.get(unit, (0.0, LARGEST))
+    if isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= high:
+        accepted = f"a number from {low:g} to {high:g}" if high < LARGEST else "a number of 0 or more"
         raise InputError(path, value, accepted)
-    return number
+    return float(value)
 
 
 def _slices(quality: Any) -> dict[str, float]:
@@ -408,8 +407,9 @@ def _config(given: Any, strict: bool) -> dict[str, Value]:
         if value is None:
             continue
         number = VARIABLES[name].kind in ("int", "float")
-        if number and (isinstance(value, bool) or not isinstance(value, int | float) or not value >= 0):
-            raise InputError(f"config.{name}", value, "a number of 0 or more")
+        low = min(0, VARIABLES[name].minimum or 0)  # a log-probability is below 0
+        if number and (isinstance(value, bool) or not isinstance(value, int | float) or not low <= value <= LARGEST):
+            raise InputError(f"config.{name}", value, f"a number of {low:g} or more")
         if not number and not isinstance(value, str):
             raise InputError(f"config.{name}", value, "a text")
         found[name] = value

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from core_engine.variables import VARIABLES
 from experiments.advisor.evidence import NUMBERS, Evidence, evidence_of
 from experiments.advisor.from_run import document_of, evidence_from_run, repeated_share, with_extras
 from experiments.advisor.numbers_file import evidence_from_file
@@ -36,11 +37,16 @@ def test_what_is_left_out_or_null_is_unknown_and_never_zero() -> None:
         ({"load": {"growing": "yes"}}, "load.growing"),
         ({"requests_per_s": float("inf")}, "requests_per_s"),
         ({"requests_per_s": True}, "requests_per_s"),
+        ({"requests_per_s": 10**400}, "requests_per_s"),
+        ({"requests_per_s": float("nan")}, "requests_per_s"),
         ({"load": 3}, "load"),
         ({"engine": "vllm2"}, "engine"),
         ({"provenance": "guessed"}, "provenance"),
         ({"config": {"max_num_sequences": 8}}, "config"),
         ({"config": {"max_num_seqs": "many"}}, "config.max_num_seqs"),
+        ({"config": {"max_num_seqs": float("inf")}}, "config.max_num_seqs"),
+        ({"config": {"max_num_seqs": 10**400}}, "config.max_num_seqs"),
+        ({"config": {"max_num_seqs": -1}}, "config.max_num_seqs"),
         ({"quality": {"slices": {"chat": 3}}}, "quality.slices.chat"),
         ({"slo": "ttft_p90=1"}, "slo"),
         ({"slo": 3}, "slo"),
@@ -50,6 +56,14 @@ def test_what_is_wrong_is_refused_by_its_name(document: dict[str, Any], named: s
     with pytest.raises(InputError) as caught:
         evidence_of(document, "typed in")
     assert named in str(caught.value) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", VARIABLES)
+def test_every_setting_that_a_run_can_have_is_evidence(name: str) -> None:
+    entry = VARIABLES[name]
+    for value in {entry.default, entry.minimum, entry.maximum} - {None}:
+        if entry.kind not in ("int", "float") or not isinstance(value, str):
+            assert evidence_of({"config": {name: value}}, "run", strict=False).setting(name) == value
 
 
 def test_every_number_has_a_row_in_the_documentation() -> None:
