@@ -60,20 +60,21 @@ class Histogram:
     """Buckets by upper bound (cumulative counts), the sum and the count of what was observed."""
 
     buckets: dict[float, float] = field(default_factory=lambda: defaultdict(float))
-    sum: float = 0.0
+    sum: float | None = None
     count: float = 0.0
 
     def since(self, before: Histogram) -> Histogram:
-        """What was observed after `before`; all of it where the server was started again, or nothing came since."""
-        if self.count <= before.count:
+        """What was observed after `before`, which may be nothing; all of it where the server was started again."""
+        if self.count < before.count:
             return self
         left = {bound: count - before.buckets.get(bound, 0.0) for bound, count in self.buckets.items()}
-        return Histogram(left, self.sum - before.sum, self.count - before.count)
+        whole = None if self.sum is None or before.sum is None else self.sum - before.sum
+        return Histogram(left, whole, self.count - before.count)
 
     @property
     def mean(self) -> float | None:
-        """None when nothing was observed."""
-        return self.sum / self.count if self.count else None
+        """None when nothing was observed, or the page has no sum."""
+        return self.sum / self.count if self.count and self.sum is not None else None
 
     def quantile(self, q: float) -> float | None:
         """By linear interpolation in its bucket, as Prometheus does; None where it lies beyond the last bound."""
@@ -123,7 +124,10 @@ def parse_page(text: str, field_name: str = "--metrics") -> Page:
     page = Page("trilemma" if ours else engine)
     for family in families:
         for sample in family.samples:
-            _take(page, family.type, sample.name, sample.labels, float(sample.value))
+            try:
+                _take(page, family.type, sample.name, sample.labels, float(sample.value))
+            except (KeyError, ValueError):  # a bucket without a bound, a place that is no number
+                raise InputError(field_name, f"{sample.name} {sample.labels}"[:60], accepted) from None
     return page
 
 
@@ -132,7 +136,8 @@ def _brief(text: str) -> str:
     return first[:60]
 
 
-_SHARE_NAMES = {name for names in SHARES.values() for name in names}
+_HIT_RATE = "sglang:cache_hit_rate"
+_SHARE_NAMES = {_HIT_RATE, *(name for names in SHARES.values() for name in names)}
 _PER_POSITION = "vllm:spec_decode_num_accepted_tokens_per_pos"
 
 
@@ -146,8 +151,10 @@ def _take(page: Page, kind: str, name: str, labels: Mapping[str, str], value: fl
         histogram = page.histograms.setdefault(base, Histogram())
         if part == "bucket":
             histogram.buckets[float(labels["le"])] += value
-        elif part in ("sum", "count"):
-            setattr(histogram, part, getattr(histogram, part) + value)
+        elif part == "sum":
+            histogram.sum = (histogram.sum or 0.0) + value
+        elif part == "count":
+            histogram.count += value
     elif name.removesuffix("_total") == _PER_POSITION:
         page.by_position[int(labels.get("position", -1))] += value
     elif name in _SHARE_NAMES:
@@ -272,8 +279,8 @@ def _put_prefix(pages: Sequence[Page], put: Any) -> None:
     hits, asked = _rise(pages, HITS), _rise(pages, QUERIES)
     if hits is not None and asked is not None and asked[1]:
         put("counters.prefix_hit_rate", min(1.0, hits[1] / asked[1]), hits[0])
-    elif (rate := pages[-1].values.get("sglang:cache_hit_rate")) is not None:
-        put("counters.prefix_hit_rate", min(1.0, rate), "sglang:cache_hit_rate")
+    elif rates := pages[-1].shares.get(_HIT_RATE):
+        put("counters.prefix_hit_rate", min(1.0, fmean(rates)), _HIT_RATE)
 
 
 def _put_drafts(pages: Sequence[Page], put: Any) -> None:

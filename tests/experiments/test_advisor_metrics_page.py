@@ -153,6 +153,43 @@ def test_what_is_no_page_of_a_known_server_is_refused_in_one_line(text: str) -> 
     assert "\n" not in str(caught.value) and len(str(caught.value)) < 400
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "# TYPE vllm:request_queue_time_seconds histogram\nvllm:request_queue_time_seconds_bucket{} 3",
+        '# TYPE vllm:request_queue_time_seconds histogram\nvllm:request_queue_time_seconds_bucket{le="wide"} 3',
+        "# TYPE vllm:spec_decode_num_accepted_tokens_per_pos_total counter\n"
+        'vllm:spec_decode_num_accepted_tokens_per_pos_total{position="first"} 3',
+    ],
+)
+def test_a_sample_whose_labels_make_no_sense_is_refused_in_one_line(line: str) -> None:
+    with pytest.raises(InputError, match="--metrics") as caught:
+        evidence_from_pages(line + "\n")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("told", ["NaN", None])
+def test_a_sum_that_the_page_does_not_have_is_unknown_and_not_zero(told: str | None) -> None:
+    kept = [line for line in vllm().splitlines() if "queue_time_seconds_sum" not in line]
+    found = [] if told is None else [f'vllm:request_queue_time_seconds_sum{{engine="0",model_name="m"}} {told}']
+    evidence = evidence_from_pages("\n".join([*kept, *found, ""]))
+    assert evidence.queue_s is None and evidence.ttft_mean_s == pytest.approx(1.5)
+
+
+def test_where_nothing_ended_between_two_pages_no_latency_is_known() -> None:
+    """A server that hangs: what it took to answer before says nothing of now."""
+    evidence = evidence_from_pages(vllm(waiting=2), vllm(waiting=40), seconds=10, slo="ttft_p95=5")
+    assert evidence.completed == 0 and evidence.growing is True
+    assert evidence.ttft_mean_s is None and evidence.ttft_p95_s is None and evidence.queue_s is None
+    assert diagnose(evidence).verdict != HEALTHY
+
+
+def test_the_hit_rate_of_several_ranks_is_their_mean() -> None:
+    line = 'sglang:cache_hit_rate{model_name="m",tp_rank="0"} 0.12'
+    two = SGLANG.replace(line, f"{line}\n{line.replace(chr(34) + '0' + chr(34), chr(34) + '1' + chr(34))}")
+    assert evidence_from_pages(two).prefix_hit_rate == pytest.approx(0.12)
+
+
 def test_pages_of_two_servers_are_refused() -> None:
     with pytest.raises(InputError, match="metrics-later"):
         evidence_from_pages(vllm(), SGLANG)
