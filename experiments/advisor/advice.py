@@ -21,7 +21,7 @@ from experiments.spec import DEFAULT_REPEATS, BenchSpec, CompareSpec, checked_se
 from experiments.store import Run, Store
 from ledger.errors import InputError
 
-NOT_HERE = "nothing runs here that it could be tested with: measure it on that server, one change at a time"
+NOT_HERE = "nothing runs here under one load that it could be tested with: measure it where it serves, one at a time"
 TESTABLE = ("bench", "compare")  # kinds whose every arm is one load under one set of settings
 OF_A_BENCH = tuple(BenchSpec().to_dict())
 
@@ -115,7 +115,8 @@ def advise(
             passed.append(PassedOver(change.variable, change.to_value, str(error)))
             continue
         if test is None:
-            made = _advice(cause, change, no_test=NOT_HERE if base is None else "no setting of an engine")
+            elsewhere = base is None or base.endpoint is not None
+            made = _advice(cause, change, no_test=NOT_HERE if elsewhere else "no setting of an engine")
             if base is None:
                 return made
             kept = kept or made

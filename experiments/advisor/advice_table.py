@@ -13,21 +13,24 @@ def print_advice(made: Advice) -> None:
     out = console()
     before = "" if made.from_value is None else f"{made.from_value} -> "
     after = "" if made.to_value is None else str(made.to_value)
-    out.print(f"next change, against {made.cause}: {made.variable} {before}{after} (effort: {made.effort})")
-    out.print(f"  because {made.why}")
-    out.print(f"  refuted when {made.refuted_by}")
+    out.print(
+        f"next change, against {made.cause}: {made.variable} {before}{after} (effort: {made.effort})", markup=False
+    )
+    out.print(f"  because {made.why}", markup=False)
+    out.print(f"  refuted when {made.refuted_by}", markup=False)
     if made.prediction is not None:
         table = plain_table("curve", "predicted change", "80 % band", "would be called", "from", "label")
         for curve in made.prediction.curves:
             table.add_row(curve.name, *_cells(curve), curve.source, curve.provenance or "-")
         out.print(table)
         for note in made.prediction.notes:
-            out.print(f"  {note}")
+            out.print(f"  {note}", markup=False)
     for flag in made.flags:
-        out.print(f"  {flag.engine}: {' '.join(filter(None, (flag.text, flag.note and f'({flag.note})')))}")
+        told = " ".join(filter(None, (flag.text, flag.note and f"({flag.note})")))
+        out.print(f"  {flag.engine}: {told}", markup=False)
     for one in made.passed_over:
-        out.print(f"  later: {one.variable} -> {one.to_value} ({one.reason})")
-    out.print(f"  {made.no_test or 'the page Advisor runs the comparison that tests it (trilemma ui)'}")
+        out.print(f"  later: {one.variable} -> {one.to_value} ({one.reason})", markup=False)
+    out.print(f"  {made.no_test or 'the page Advisor runs the comparison that tests it (trilemma ui)'}", markup=False)
 
 
 def _cells(curve: CurvePrediction) -> tuple[str, str, str]:

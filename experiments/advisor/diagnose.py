@@ -106,7 +106,8 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[
     if missed:
         names = ", ".join(f"{one.name} ({seconds(evidence.value_of(one))})" for one in missed)
         return NOT_ENOUGH, f"{names} missed, and nothing that is known says why"
-    if (evidence.error_rate or 0) >= FAILING:
+    failing, allowed = evidence.error_rate or 0.0, evidence.limit("error_rate")
+    if failing >= FAILING or (allowed is not None and failing > allowed):
         failed, every = evidence.failed or 0, (evidence.failed or 0) + (evidence.completed or 0)
         return NOT_ENOUGH, f"{failed:.0f} of {every:.0f} requests failed: their errors come before what the others took"
     judged = [one for one in evidence.objectives if evidence.value_of(one) is not None]

@@ -165,17 +165,17 @@ def print_diagnosis(found: Diagnosis) -> None:
     from experiments.cli.tables import console, plain_table
 
     out = console()
-    out.print(f"{found.verdict}: {found.why} ({found.evidence.provenance}; from {found.evidence.source})")
+    out.print(f"{found.verdict}: {found.why} ({found.evidence.provenance}; from {found.evidence.source})", markup=False)
     for place, finding in enumerate(found.findings):
         follows = f", follows from {finding.follows_from}" if finding.follows_from else ""
-        out.print(f"\n{place + 1}. {finding.cause} (weight {finding.score:.2f}{follows})")
+        out.print(f"\n{place + 1}. {finding.cause} (weight {finding.score:.2f}{follows})", markup=False)
         for line in finding.lines if place == 0 else finding.lines[:MOST_LINES]:
-            out.print(f"   {line.text}")
+            out.print(f"   {line.text}", markup=False)
     if found.top is not None:
         _print_changes(found)
         out.print("\nwhere this holds")
         for bound in found.top.bounds:
-            out.print(f"   {bound.claim}: {bound.text}")
+            out.print(f"   {bound.claim}: {bound.text}", markup=False)
     if found.missing and not (found.findings and found.top is not None and found.top.score > 0.8):
         table = plain_table("not told", "measure")
         table.columns[1].justify = "left"
@@ -187,6 +187,8 @@ def print_diagnosis(found: Diagnosis) -> None:
 
 def _print_changes(found: Diagnosis) -> None:
     """One row a change, first those of the first finding, each with the flag of the engine that is asked about."""
+    from rich.markup import escape
+
     from experiments.cli.tables import console, plain_table
 
     engine = found.evidence.engine
@@ -199,14 +201,14 @@ def _print_changes(found: Diagnosis) -> None:
         named = {engine: flags[engine]} if engine in flags else flags
         table.add_row(
             change.variable,
-            "–" if change.from_value is None else str(change.from_value),
-            "–" if change.to_value is None else str(change.to_value),
+            "–" if change.from_value is None else escape(str(change.from_value)),
+            "–" if change.to_value is None else escape(str(change.to_value)),
             change.effort,
             finding.cause,
-            "; ".join(f"{name} {flag}" for name, flag in named.items()) or "–",
+            escape("; ".join(f"{name} {flag}" for name, flag in named.items())) or "–",
         )
     out.print()
     out.print(table)
     first = found.changes()[0][1] if found.changes() else None
     if first is not None:
-        out.print(f"\nfirst: {first.variable}: {first.why}; refuted if {first.refuted_by}")
+        out.print(f"\nfirst: {first.variable}: {first.why}; refuted if {first.refuted_by}", markup=False)

@@ -32,6 +32,14 @@ def test_typed_numbers_give_a_table_with_the_flag_of_that_engine(
     assert "refuted if" in out and "C44" in out
 
 
+def test_what_looks_like_markup_is_printed_as_it_was_typed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps({"quality": {"slices": {"[/rare]": 0.2}}, "config": {"weights": "w4[/b]"}}))
+    assert run(["advise", "--numbers", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "[/rare]" in out and "w4[/b]" in out
+
+
 def test_json_has_the_finding_its_changes_and_where_each_number_is_from(
     numbers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -132,6 +132,12 @@ def test_what_is_no_setting_of_an_engine_has_no_test_and_a_setting_goes_before_i
     assert found is not None and found.variable == "max_num_seqs"
 
 
+def test_a_setting_of_a_server_that_was_measured_from_here_is_not_called_none(foretold: Any) -> None:
+    served = BenchSpec.from_dict({"workload": "mixed", "endpoint": "http://127.0.0.1:9/v1"})
+    found = advise([Cause("queue-bound", [Change("max_num_seqs", 2, 8)])], served, None)
+    assert found is not None and found.no_test == advice.NOT_HERE and found.test is None
+
+
 def test_no_cause_no_advice() -> None:
     assert advise([], BASE, None) is None and advise([Cause("healthy")], BASE, None) is None
 

@@ -349,6 +349,11 @@ def test_fast_enough_and_too_dear_is_cost_bound(clock: fakes.VirtualClock) -> No
     assert "cost-bound" not in causes_of(slow)
 
 
+def test_a_budget_of_nothing_is_missed_by_any_cost() -> None:
+    found = diagnose(typed({"slo": "ttft_p95=1,cost_per_request=0", "ttft_s": {"p95": 0.4}, "cost_per_request": 0.01}))
+    assert found.top is not None and found.top.cause == "cost-bound"
+
+
 def test_time_outside_of_the_steps_is_network_or_framework() -> None:
     steps = [made_step(i, 1000 + 10 * i, 1000 + 10 * i, 1009 + 10 * i, 1010 + 10 * i) for i in range(4)]
     rows = [[i, "prefill" if i == 0 else "decode", 1] for i in range(4)]
@@ -368,6 +373,13 @@ def test_a_run_whose_requests_failed_is_not_healthy() -> None:
     assert diagnose(typed({**well, "failed": 0})).verdict == HEALTHY
     failed = diagnose(typed({**well, "failed": 10}))
     assert failed.verdict == NOT_ENOUGH and "10 of 100" in failed.why
+
+
+def test_an_objective_on_errors_that_is_missed_is_not_called_met() -> None:
+    asked = {"slo": "ttft_p95=1,error_rate=0.001", "ttft_s": {"p95": 0.4}, "completed": 995}
+    missed = diagnose(typed({**asked, "failed": 5}))
+    assert missed.verdict == NOT_ENOUGH and "5 of 1000" in missed.why
+    assert diagnose(typed({**asked, "failed": 0})).verdict == HEALTHY
 
 
 def test_nothing_known_and_a_missed_objective_ask_for_measurements() -> None:

@@ -238,8 +238,8 @@ class CostBound:
             if evidence.seats_taken is not None
             else None,
         )
-        over = cost / budget
-        return Finding(self.name, min(0.95, 0.5 + 0.5 * (over - 1)), found, self._changes(evidence), self._bounds)
+        over = cost / budget - 1 if budget else 1.0  # nothing is cheap enough for a budget of 0
+        return Finding(self.name, min(0.95, 0.5 + 0.5 * over), found, self._changes(evidence), self._bounds)
 
     def _changes(self, evidence: Evidence) -> tuple[Change, ...]:
         found: list[Change | None] = [
