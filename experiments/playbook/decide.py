@@ -6,6 +6,7 @@ The rule: adopted when at least one guarded curve is better, none is worse beyon
 - An objective that was met and is missed with the step forbids it, as do requests that fail beyond `error_rate`.
 - A curve that is not decided but whose estimate is worse by more than what counts as no difference leaves the step
   undecided: it may be a loss. Undecided is never adopted, and says how many repeats or items it would take.
+- What the guard can't see of a step (guard.py) leaves it undecided as well.
 """
 
 from __future__ import annotations
@@ -65,6 +66,8 @@ def decide(comparison: Mapping[str, Any], quality: Mapping[str, Any] | None) -> 
         return Decision(NOT_DECIDED, (_open("leaning", leaning), *told))
     if quality and quality["verdict"] == UNDECIDED:
         return Decision(NOT_DECIDED, (_quality_reason("quality_open", quality), *told))
+    if quality and quality.get("unseen"):
+        return Decision(NOT_DECIDED, ({"code": "unseen", "variables": quality["unseen"]}, *told))
     kept = [_quality_reason("quality_kept", quality)] if quality else []
     rest = [_open("not_told", open_curves)] if open_curves else []
     return Decision(ADOPTED, (*told, *kept, *rest))

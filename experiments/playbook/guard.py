@@ -7,6 +7,9 @@ Always against the start, so that several small losses don't add up unseen. Owns
 - `lost`: the drop's 95 % interval lies above what may be lost; or one slice has lost answers by McNemar's exact test
   (Holm over slices), or SLICE_DROP of that probability by a paired t test (Holm too), so that no mean hides a slice.
 - `kept`: the interval lies below what may be lost. Anything else is `undecided`, with the items that it would take.
+
+Scoring asks the model itself, so what stands before it (UNSEEN) changes no score whatever it does to answers: a step
+that moves one of those is named in `unseen`, and its verdict says nothing of it.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from typing import Any
 
 from core_engine.variables import Value
 from experiments.playbook.outcomes import KEPT, LOST, UNDECIDED
+from experiments.playbook.trial import changed
 from experiments.quality.arms import Progress
 from experiments.quality.choices import ItemScore
 from experiments.quality.evaluation import evaluate
@@ -31,6 +35,8 @@ from experiments.statistics import ALPHA, holm, mean_interval
 SLICE_DROP = 0.05
 # Of what can't change an answer these still decide how it is computed, so both sides have them alike.
 BESIDE = ("device", "threads", "kernels", "block_size")
+# Change answers before the model is asked, or who is asked.
+UNSEEN = ("semantic_cache", "semantic_threshold", "router", "router_small", "router_threshold")
 _LABEL = "with the step"
 
 
@@ -45,7 +51,8 @@ def guard_quality(
     on_live: Callable[[dict[str, Any]], None] = lambda _: None,
     should_cancel: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Score at most `limit` of the project's items a slice under both settings and judge; see `judge_quality`.
+    """Score at most `limit` of the project's items a slice under both settings and judge; see `judge_quality`, to which
+    it adds "unseen": the variables that moved and that no score can show.
 
     Scores that `kept` has are taken. InputError and CannotRunError as the engine raises them, Cancelled when asked.
     """
@@ -53,7 +60,8 @@ def guard_quality(
     found = evaluate(
         {_LABEL: answering(after)}, answering(start), items, [], Progress(on_live, should_cancel), kept=kept, rig=rig
     )
-    return judge_quality(items, found.baseline_scores, found.scores[_LABEL], most_drop)
+    judged = judge_quality(items, found.baseline_scores, found.scores[_LABEL], most_drop)
+    return {**judged, "unseen": [name for name in changed(start, after) if name in UNSEEN]}
 
 
 def answering(settings: Mapping[str, Value]) -> dict[str, Value]:

@@ -260,6 +260,10 @@ PHRASES: dict[str, Text] = {
         "Quality is kept: the loss against the start is {drop} points [{interval}] on {items} items.",
         "质量保持：相对起点的损失为 {drop} 个百分点 [{interval}]（{items} 题）。",
     ),
+    "unseen": (
+        "Whether quality is kept the guard can't tell: its questions go to the model itself, past {variables}.",
+        "质量是否保持，守护检查无从判断：题目直接交给模型，绕过了 {variables}。",
+    ),
     "quality_open": (
         "Whether quality is kept is not decided: {drop} points lost [{interval}] on {items} items; {most} may be.",
         "质量是否保持尚未判定：{items} 题上损失 {drop} 个百分点 [{interval}]，允许 {most}。",

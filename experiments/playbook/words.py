@@ -97,6 +97,8 @@ class Says:
         if code == "there":
             told = [f"{name}={value}" for name, value in reason["values"].items()]
             return self("there", values=self("list").join(told))
+        if code == "unseen":
+            return self("unseen", variables=self("list").join(reason["variables"]))
         if code == "cant_run":
             return self("cant_run", error=str(reason["error"]).rstrip("."))
         if code.startswith("quality_"):
@@ -188,9 +190,9 @@ class Says:
         return self(key, order=self("then").join(names), against=self("list").join(against))
 
     def next(self, result: Row) -> list[str]:
-        """What to do about steps that are not decided."""
+        """What to do about steps that are not decided and could be."""
         return [self("next_open", step=self.step(row["name"])) for row in result["steps"]
-                if row["outcome"] == NOT_DECIDED]  # fmt: skip
+                if row["outcome"] == NOT_DECIDED and row["reasons"][0]["code"] != "unseen"]  # fmt: skip
 
     def report(self, result: Row) -> list[str]:
         """The whole as paragraphs, as the command line prints them."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from core_engine.config import EngineConfig
+from core_engine.variables import VARIABLES
 from experiments.kinds import KINDS
+from experiments.playbook import guard
 from experiments.playbook.decide import decide
 from experiments.playbook.guard import judge_quality, right
 from experiments.playbook.recipes import RECIPES, SCENARIOS
@@ -16,8 +19,9 @@ from experiments.playbook.roi import gain_of, order_of, return_rows
 from experiments.playbook.spec import LadderSpec
 from experiments.playbook.steps import EFFORT_HOURS, LADDER, STEPS, parse_step
 from experiments.playbook.trial import with_step
+from experiments.playbook.words import Says
 from experiments.quality.choices import ItemScore
-from experiments.quality.items import Item
+from experiments.quality.items import Item, default_items
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 from tests.experiments.playbook.scripted import quality
@@ -136,12 +140,14 @@ SAME = curve("ttft_s", "no difference")
 
 
 @pytest.mark.parametrize(
-    ("comparison", "guard", "outcome", "first"),
+    ("comparison", "judged", "outcome", "first"),
     [
         (compared(GAIN, SAME), None, "adopted", "better"),
         (compared(GAIN, SAME), quality("kept"), "adopted", "better"),
         (compared(GAIN, SAME), quality("lost", 0.1), "rolled back", "quality_lost"),
         (compared(GAIN, SAME), quality("undecided", 0.01), "undecided", "quality_open"),
+        (compared(GAIN, SAME), {**quality("kept"), "unseen": ["router"]}, "undecided", "unseen"),
+        (compared(GAIN, SAME), {**quality("lost", 0.1), "unseen": ["router"]}, "rolled back", "quality_lost"),
         (compared(SAME), None, "rolled back", "no_gain"),
         (compared(SAME), quality("undecided"), "rolled back", "no_gain"),
         (compared(GAIN, curve("itl_s", "worse", 30)), None, "rolled back", "worse"),
@@ -177,9 +183,24 @@ SAME = curve("ttft_s", "no difference")
          None, "rolled back", "worse"),
     ],
 )  # fmt: skip
-def test_the_rule(comparison: Any, guard: Any, outcome: str, first: str) -> None:
-    found = decide(comparison, guard)
+def test_the_rule(comparison: Any, judged: Any, outcome: str, first: str) -> None:
+    found = decide(comparison, judged)
     assert (found.outcome, found.reasons[0]["code"]) == (outcome, first)
+
+
+def test_the_guard_names_what_its_questions_go_past(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = tuple(ItemScore((-0.1, -3.0), 0) for _ in default_items())
+    found = SimpleNamespace(baseline_scores=scores, scores={guard._LABEL: scores})
+    monkeypatch.setattr(guard, "evaluate", lambda *_, **__: found)
+    asked: dict[str, Any] = {"most_drop": 0.01, "limit": 100_000, "kept": None, "rig": None}
+    routed = guard.guard_quality({}, {"router": "small-first", "kv_dtype": "int8"}, **asked)
+    assert (routed["verdict"], routed["unseen"]) == ("kept", ["router"])
+    assert guard.guard_quality({"router": "small-first"}, {"router": "small-first", "kv_dtype": "int8"}, **asked)[
+        "unseen"
+    ] == []  # fmt: skip
+    assert set(guard.UNSEEN) <= set(VARIABLES)
+    reason = {"code": "unseen", "variables": ["router"]}
+    assert all("router" in Says(lang).reason(reason) for lang in ("en", "zh"))
 
 
 def test_an_open_step_names_the_fewest_repeats_that_would_decide() -> None:
