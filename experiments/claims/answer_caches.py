@@ -68,6 +68,8 @@ def judge(
         return (LIMITED if saved > 0 else FAILS), f"{found}: less than a third was saved"
     if max(near.values()) > MOST_WRONG or max(strangers.values()) > MOST_STRANGERS:
         return LIMITED, f"{found}: the saving is paid for with wrong answers"
+    if ttft["low"] is not None and ttft["low"] > 1:
+        return LIMITED, f"{found}, but the first token came later, at {ttft['ratio']:.2f} of the time"
     if ttft["high"] is None or ttft["high"] >= 1:
         return LIMITED, f"{found}, but whether the first token came sooner takes more repeats"
     sooner = f"the first token came at {ttft['ratio']:.2f} of the time"

@@ -9,7 +9,7 @@ from typing import Any
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
 from experiments.playbook.decide import FORBIDDING
 from experiments.playbook.outcomes import ADOPTED, NOT_DECIDED
-from experiments.playbook.roi import AGREES, DISAGREES
+from experiments.playbook.roi import AGREES, CLOSE, DISAGREES
 from experiments.playbook.steps import LADDER, STEPS
 from experiments.playbook.words import Says
 
@@ -49,7 +49,7 @@ def judge_climb(result: Mapping[str, Any]) -> Verdict:
     if overall is None:
         if any(row["outcome"] == NOT_DECIDED for row in steps):
             return UNDECIDED, f"{found} More repeats would decide the steps that are open."
-        return FAILS, found
+        return (FAILS if any(row["comparison"] for row in steps) else UNDECIDED), found
     if any(reason["code"] in FORBIDDING for reason in overall["reasons"]):
         return FAILS, f"{found} {' '.join(says.reasons(overall))}"
     if result["undone"]:
@@ -62,7 +62,8 @@ def judge_climb(result: Mapping[str, Any]) -> Verdict:
 
 
 def judge_order(result: Mapping[str, Any]) -> Verdict:
-    """Holds when the returns have the article's order; with a limit when not all of its steps could be measured."""
+    """Holds when the returns have the article's order; with a limit when not all of its steps could be measured, or
+    some that it ranks apart could not be told apart here."""
     order = result["order"]
     found = Says("en").order(result)
     missing = [name for name in LADDER if STEPS[name].rank is not None and name not in order["measured"]]
@@ -72,6 +73,9 @@ def judge_order(result: Mapping[str, Any]) -> Verdict:
         return UNDECIDED, found
     if missing:
         return LIMITED, f"{found} Not measured here: {', '.join(map(Says('en').step, missing))}."
+    close = sum(pair["verdict"] == CLOSE for pair in order["pairs"])
+    if close:
+        return LIMITED, f"{found} Of {len(order['pairs'])} pairs of steps {close} could not be told apart."
     return HOLDS, found
 
 

@@ -25,7 +25,7 @@ from experiments.claims.runner import can_stop, run_claim
 from experiments.claims.spec import ClaimsSpec
 from experiments.kinds import kind_of
 from experiments.loadgen import Cancelled
-from experiments.store import Run, Store
+from experiments.store import DamagedRecord, Run, Store
 from experiments.store.identity import code_hash, environment, spec_hash
 from experiments.within import run_kept
 from ledger.errors import CannotRunError, InputError
@@ -204,7 +204,10 @@ class _All:
         for name in self.specs:
             if int(name[1:]) not in known:
                 continue
-            record = self.store.record(self.run_id, int(name[1:]), 1)
+            try:
+                record = self.store.record(self.run_id, int(name[1:]), 1)
+            except DamagedRecord:  # checked anew
+                continue
             self.spent_before_s += record["took_s"] or 0.0
             if (record["code"], record["environment"]) != (code_hash(), self.environment):
                 continue

@@ -20,7 +20,7 @@ from experiments.kinds import kind_of
 from experiments.loadgen import Cancelled
 from experiments.simulator import run as simulator
 from experiments.simulator.deployment import SimulateSpec, deployed
-from experiments.store import Store
+from experiments.store import DamagedRecord, Store
 from experiments.store.identity import code_hash, environment
 from ledger.errors import CannotRunError, InputError
 
@@ -240,6 +240,20 @@ def test_the_time_of_an_earlier_start_counts_for_quick_mode(store: Store) -> Non
     result = run_claims(spec, store, run_id, run_row=Rows(clock), now=clock)
     assert verdicts(result) == {"C08": "holds", "C36": "holds", "C42": NOT_IN_QUICK}
     assert result["took_s"] == pytest.approx(750)
+
+
+def test_a_row_whose_record_is_damaged_is_checked_anew(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, (run_id, spec) = Clock(), started(store, claims=["C08", "C10"])
+    with pytest.raises(KeyboardInterrupt):
+        run_claims(spec, store, run_id, run_row=Rows(clock, C10=KeyboardInterrupt()), now=clock)
+
+    def damaged(*_: Any) -> dict[str, Any]:
+        raise DamagedRecord("record: not to be read")
+
+    monkeypatch.setattr(store, "record", damaged)
+    again = Rows(clock)
+    result = run_claims(spec, store, run_id, run_row=again, now=clock)
+    assert again.ran == ["C08", "C10"] and set(verdicts(result).values()) == {"holds"}
 
 
 def test_a_row_that_ends_the_process_twice_is_passed_over(store: Store) -> None:

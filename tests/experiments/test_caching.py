@@ -191,6 +191,7 @@ def test_a_cancelled_run_keeps_what_there_is(words: None) -> None:
 
 
 SOONER = {"ratio": 0.5, "low": 0.4, "high": 0.7}
+LATER = {"ratio": 1.5, "low": 1.2, "high": 1.8}
 
 
 @pytest.mark.parametrize(
@@ -200,6 +201,7 @@ SOONER = {"ratio": 0.5, "low": 0.4, "high": 0.7}
         (0.5, {"ratio": 0.9, "low": 0.5, "high": 1.6}, 0.0, 0.0, True, "holds with a limit"),
         (0.5, SOONER, 0.2, 0.0, True, "holds with a limit"),
         (0.5, SOONER, 0.0, 0.1, True, "holds with a limit"),
+        (0.5, LATER, 0.0, 0.0, True, "holds with a limit"),
         (0.2, SOONER, 0.0, 0.0, True, "holds with a limit"),
         (0.0, SOONER, 0.0, 0.0, True, "does not hold here"),
         (0.5, SOONER, 0.0, 0.0, False, "does not hold here"),
@@ -212,6 +214,7 @@ def test_the_claim_follows_from_what_was_saved_and_what_was_wrong(
 ) -> None:
     found, reason = judge(saved, ttft, {"en": 0.0, "zh": near}, {"en": strangers, "zh": 0.0}, fresh=fresh)
     assert found == verdict and "\n" not in reason
+    assert ("came later" in reason) == (ttft == LATER)
 
 
 def test_the_claim_shows_the_trap_beside_the_gain(words: None) -> None:

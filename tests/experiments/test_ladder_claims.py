@@ -45,6 +45,7 @@ ADOPTED = [row("continuous-paged", "adopted", 60), row("kv-int8", "adopted", 30)
         (ladder(*ADOPTED, overall="undecided"), "undecided"),
         (ladder(row("w8a8", "rolled back"), overall=None), "does not hold here"),
         (ladder(row("w8a8", "undecided"), overall=None), "undecided"),
+        (ladder({**row("pd", "can't run here"), "comparison": None}, overall=None), "undecided"),
     ],
 )
 def test_c31_follows_the_ladder(result: dict[str, Any], verdict: str) -> None:
@@ -72,6 +73,13 @@ def test_c43_follows_the_measured_return(changes: dict[str, float], verdict: str
     found = run_claim("C43", ladder=lambda spec: result)
     assert found["verdict"] == verdict
     assert len(found["evidence"]) == len(changes)
+
+
+def test_c43_does_not_hold_in_full_where_later_steps_return_alike() -> None:
+    rows = [row("continuous-paged", "adopted", 60),
+            *(row(name, "rolled back", -4) for name in ("kv-int8", "w8a8", "speculation", "pd"))]  # fmt: skip
+    found = run_claim("C43", ladder=lambda spec: ladder(*rows))
+    assert found["verdict"] == "holds with a limit" and "told apart" in found["reason"]
 
 
 def test_both_ask_for_a_valid_ladder_and_the_user_may_change_its_load() -> None:
