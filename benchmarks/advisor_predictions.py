@@ -108,6 +108,11 @@ LEFT_OUT = {
     "exact_cache": "stands in front of the engine; these workloads repeat no request",
     "semantic_cache": "stands in front of the engine; these workloads repeat no question",
     "semantic_threshold": "acts with the semantic cache alone",
+    "prompt_compression": "stands in front of the engine, which is sent other prompts",
+    "prompt_keep": "acts with prompt compression alone",
+    "router": "a second model answers, which is no setting of a server with one",
+    "router_small": "acts with the router alone",
+    "router_threshold": "acts with the router alone",
 }
 STOPPED = ("KeyboardInterrupt", "SystemExit")  # errors of runs that somebody stopped, which are made again
 WORKLOADS = ("mixed", "equal", "chat", "long-doc", "long-prompts", "long-tail", "shared-prefix", "code", "copy", "zh")

@@ -285,8 +285,8 @@ PHRASES: dict[str, Text] = {
         "没有可试的步骤：要么已经具备，要么本机无法运行。",
     ),
     "nothing_adopted": (
-        "No step of the {count} tried is worth taking on this workload; it ends as it began.",
-        "试过的 {count} 个步骤在此负载上都不值得采用；终点即起点。",
+        "No step of the {count} tried was adopted on this workload; it ends as it began.",
+        "试过的 {count} 个步骤在此负载上均未采用；终点即起点。",
     ),
     "adopted": ("{count} of {of} steps adopted: {steps}.", "{of} 个步骤中采用 {count} 个：{steps}。"),
     "end_to_start": (
