@@ -38,7 +38,7 @@ class Decision:
 def decide(comparison: Mapping[str, Any], quality: Mapping[str, Any] | None) -> Decision:
     """From a comparison's JSON and the guard's, None where the step can't change an answer."""
     curves = [curve for curve in comparison["curves"] if curve["name"] in GUARDED]
-    better = [curve for curve in curves if curve["verdict"] == "better" or from_nothing(curve)]
+    better = [curve for curve in curves if curve["verdict"] == "better" or _often_from_nothing(curve)]
     worse = [curve for curve in curves if curve["verdict"] == "worse" or to_nothing(curve)]
     allowed = [curve for curve in worse if _within_objectives(curve, comparison)]
     open_curves = [
@@ -99,6 +99,11 @@ def from_nothing(curve: Mapping[str, Any]) -> bool:
     """A rate that was 0 in every repeat and is above it in every one with the step: no ratio can say that."""
     before, after = _samples(curve)
     return curve["better"] == "higher" and bool(before) and not any(before) and bool(after) and all(after)
+
+
+def _often_from_nothing(curve: Mapping[str, Any]) -> bool:
+    """From nothing in more than one pair: what happened once may be chance."""
+    return from_nothing(curve) and min(map(len, _samples(curve))) > 1
 
 
 def to_nothing(curve: Mapping[str, Any]) -> bool:

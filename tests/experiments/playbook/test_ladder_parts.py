@@ -178,6 +178,9 @@ SAME = curve("ttft_s", "no difference")
         (compared(GAIN, curve("quality", "worse", -9)), quality("kept"), "adopted", "better"),
         (compared({**curve("goodput_rps", "inconclusive"), "change_pct": None, "ci95": None,
                    "samples": {"baseline": [0.0, 0.0], "candidate": [1.0, 2.0]}}), None, "adopted", "better"),
+        # Once is chance.
+        (compared({**curve("goodput_rps", "inconclusive"), "change_pct": None, "median_change_pct": None, "ci95": None,
+                   "samples": {"baseline": [0.0], "candidate": [1.0]}}), None, "undecided", "open"),
         (compared(GAIN, {**curve("goodput_rps", "inconclusive"), "change_pct": None, "ci95": None,
                          "samples": {"baseline": [1.0, 2.0], "candidate": [0.0, 0.0]}}),
          None, "rolled back", "worse"),
