@@ -45,7 +45,7 @@ class Costs:
 
     def cycle(self, k: int) -> float:
         """Passes that a cycle takes, on average over those with and without drafts."""
-        return self.drafted_share * (self.v + self.drafting(k)) + 1 - self.drafted_share
+        return self.drafted_share * (self.v + self.drafting(k)) + (1 - self.drafted_share)  # above 0, however small v
 
 
 def tokens_per_cycle(alpha: float, k: int, drafted_share: float = 1.0) -> float:

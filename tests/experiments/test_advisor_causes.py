@@ -7,6 +7,7 @@ quality) is a record or numbers as they would be measured.
 
 from __future__ import annotations
 
+import random
 from dataclasses import replace
 from typing import Any
 
@@ -18,9 +19,10 @@ from experiments import loadgen
 from experiments.advisor.causes import CAUSES
 from experiments.advisor.ceilings import Ceilings
 from experiments.advisor.diagnose import FOUND, HEALTHY, NOT_ENOUGH, Diagnosis, diagnose
-from experiments.advisor.evidence import Evidence, evidence_of
+from experiments.advisor.evidence import LARGEST, NUMBERS, SHARE, SIGNED, YES, Evidence, evidence_of
 from experiments.advisor.finding import OUTSIDE, Missing
 from experiments.advisor.from_run import document_of
+from experiments.metrics.objectives import parse_slo
 from experiments.spec import BenchSpec
 from experiments.targets import measure, target_for
 from experiments.targets.simulator import SimulatorTarget
@@ -388,6 +390,29 @@ def test_nothing_known_and_a_missed_objective_ask_for_measurements() -> None:
     missed = diagnose(typed({"slo": "ttft_p95=1", "ttft_s": {"p95": 4.0}}))
     assert missed.verdict == NOT_ENOUGH and "ttft_p95" in missed.why
     assert "queue-bound" in {one.cause for one in missed.missing}
+
+
+def test_no_numbers_however_odd_make_a_diagnosis_fail() -> None:
+    chance = random.Random(3)
+    values: dict[str, tuple[Any, ...]] = {YES: (True, False), SHARE: (0, 0.3, 0.95, 1), SIGNED: (-1, 0, 0.02, 1)}
+    settings: dict[str, tuple[Any, ...]] = {
+        "max_num_seqs": (0, 8, LARGEST), "num_draft_tokens": (0, 4, LARGEST), "kv_memory_mib": (0, LARGEST),
+        "speculation": ("off", "draft", "odd"), "weights": ("none", "w4a16-awq"), "kv_dtype": ("auto", "int4"),
+        "batching": ("static", "continuous"), "prefix_cache": ("on", "off"),
+    }  # fmt: skip
+    slos = (None, "ttft_p95=0", "itl_p99=0,ttft_p95=1", "cost_per_request=0,error_rate=0,quality_drop=0")
+    for _ in range(400):
+        share = chance.random()
+        found: dict[str, Any] = {
+            name: float(value) if meta["unit"] != YES else value
+            for name, meta in NUMBERS.items()
+            if chance.random() < share
+            for value in [chance.choice(values.get(meta["unit"], (0, 1e-300, 1e-3, 1, 64, LARGEST)))]
+        }
+        config = {name: chance.choice(known) for name, known in settings.items() if chance.random() < 0.5}
+        evidence = replace(Evidence(**found), config=config, objectives=parse_slo(chance.choice(slos)))
+        told = diagnose(evidence)
+        assert told.to_json() and all(0 <= one.score <= 1 for one in told.findings)
 
 
 def test_a_cause_stands_before_what_follows_from_it_and_weighs_as_much() -> None:
