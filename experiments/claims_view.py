@@ -23,6 +23,7 @@ OPEN, UNCHECKED = "open", "not checked yet"
 VERDICTS = ("holds", "holds with a limit", "does not hold here", "undecided", NOT_IN_QUICK, CANT_RUN, FAILED, UNCHECKED,
             TAUGHT, OPEN)  # fmt: skip
 MOST_RUNS = 1000
+LOOKED_AT = 20  # runs over all claims, for the newest with a result
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,9 @@ def outcomes(store: Store) -> dict[str, Outcome]:
 
 
 def _newest_rows(store: Store) -> dict[str, Mapping[str, Any]]:
-    runs = store.list_runs(kind="claims", limit=1)
-    result = runs[0].result if runs else None
-    return {row["id"]: row for row in (result or {}).get("rows", ())}
+    """Of the newest run over all that has come to something: one that has just begun hides nothing."""
+    found = next((run.result for run in store.list_runs(kind="claims", limit=LOOKED_AT) if run.result), {})
+    return {row["id"]: row for row in found.get("rows", ())}
 
 
 def _outcome(claim: Claim, runs: Sequence[Run], told: Mapping[str, Any] | None) -> Outcome:

@@ -52,10 +52,11 @@ def _asked(question: Question, state: str) -> Asked:
 
 
 def _store_state(question: Question) -> str:
-    """What a prediction depends on beside the question: comparisons that are there, and calibrations."""
+    """What a prediction depends on beside the question: comparisons, evaluations and calibrations that are there."""
     from experiments.simulator.calibration import stored
 
     if question.run_id is None:
         return ""
     dates = ",".join(entry["date"] for entry in stored())
-    return f"{store().path} {store().count_runs(kind='compare', state='done')} {dates}"
+    done = [store().count_runs(kind=kind, state="done") for kind in ("compare", "eval")]
+    return f"{store().path} {done} {dates}"

@@ -148,6 +148,8 @@ def test_what_quick_mode_left_out_or_cannot_run_is_told_with_the_simulator(home:
     assert "too long" in shown and "no second process" in shown and catalogue("en")["simulated"] in shown
     assert any("trilemma simulate llama-3.1-8b --tp 2" in str(code.value) for code in app.code)
     assert catalogue("en")["claims.cancelled"] in shown and app.button(key="resume")
+    store.create_run("claims", spec)
+    assert outcomes(store)["C24"].verdict == "cannot run here", "a run that has just begun hides nothing"
     add(home, "C16", "holds")
     assert outcomes(store)["C16"].verdict == "holds", "a run of its own says more"
 
