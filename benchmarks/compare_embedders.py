@@ -50,6 +50,9 @@ class MiniLM(Embedder):
         vector: np.ndarray = F.normalize(states.mean(0), dim=0).numpy()
         return vector
 
+    def num_bytes(self) -> int:
+        return sum(int(tensor.nbytes) for tensor in self._model.parameters())
+
     def embed_all(self, texts: Sequence[str]) -> np.ndarray:
         return np.stack([self.embed(text) for text in texts])
 

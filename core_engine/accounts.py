@@ -20,6 +20,7 @@ from ledger.reconcile import Reading, reconcile
 from ledger.step_kernels import StepKernels
 
 if TYPE_CHECKING:
+    from core_engine.answer_cache import AnswerCaches
     from core_engine.engine import Engine
 
 MIB = 1024**2
@@ -83,6 +84,9 @@ def memory_accounts(engine: Engine, predicted: MemoryLedger) -> dict[str, Any]:
             "estimated",
         ),
     }
+    if engine.caches is not None:
+        read = "stored answers, from the sizes of a few, question vectors and the encoder"
+        measured["answer_cache"] = Reading(cache_bytes(engine.caches), read, "estimated")
     if engine.beside_bytes:
         measured["other_models"] = Reading(engine.beside_bytes, "weights of the comparison's other model")
     return {**reconcile(predicted, measured, resident_bytes(engine)), "process_peak_bytes": process_peak_bytes()}
@@ -107,6 +111,14 @@ def history_bytes(engine: Engine) -> int:
     steps, requests = engine.trace.steps, engine.sessions.all_requests()
     logs = [[vars(request.log), request.tokens, request.blocks, request.block_keys] for request in _few(requests)]
     return _all(_few(steps), len(steps)) + _all(logs, len(requests))
+
+
+def cache_bytes(caches: AnswerCaches) -> int:
+    """Bytes of the stored answers and their keys, from the sizes of a few of each, and of what finds them."""
+    stored = caches.stored()
+    answers = list({id(answer): answer for _, answer in stored}.values())  # both tiers may hold the same one
+    held = [[answer.token_ids, answer.logprobs] for answer in _few(answers)]
+    return _all(held, len(answers)) + _all((key for key, _ in _few(stored)), len(stored)) + caches.vector_bytes()
 
 
 def _few(items: Sequence[Any]) -> list[Any]:

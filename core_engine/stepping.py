@@ -169,8 +169,10 @@ class SteppingEngine:
         """What the answer caches have for a request, and what they need to keep its answer."""
         if self.caches is None or scoring:
             return None, None
+        began_ns = self.clock.now_ns()  # what came before, encoding and shortening, is no look-up
         found = self.caches.look(self._answer_space, ids, params, ask, now_ns)
-        self.caches.lookup_ns.append(self.clock.now_ns() - now_ns)
+        if any(found):  # else nothing was looked for
+            self.caches.lookup_ns.append(self.clock.now_ns() - began_ns)
         return found
 
     def prompt_of(self, ids: Sequence[int]) -> list[int]:

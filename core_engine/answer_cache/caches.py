@@ -76,7 +76,8 @@ class AnswerCaches:
     ) -> tuple[Hit | None, Pending | None]:
         """The stored answer for a request, or what `store` needs later; neither when the request may use no tier.
 
-        space: what else an answer depends on: model, weights, number formats.
+        space: what else an answer depends on: model, weights, number formats. A stored answer that is older than the
+        last invalidation of one of this request's tags is let go of: whoever computed it may not have named that tag.
         """
         if not is_repeatable(params):
             return None, None
@@ -84,13 +85,17 @@ class AnswerCaches:
         if self._exact is not None and key is not None:
             self._exact.expire(now_ns)
             answer = self._exact.use(key)
-            if answer is not None:
+            if answer is not None and not self._outdated(ask, answer.since):
                 return self._counted(Hit("exact", answer)), None
+            if answer is not None:
+                self._exact.drop(key)
         probe = self._probe(space, ids, params, ask)
         if self._semantic is not None and probe is not None:
             found = self._semantic.find(probe, now_ns)
-            if found is not None:
+            if found is not None and not self._outdated(ask, found.answer.since):
                 return self._counted(Hit("semantic", found.answer, found.similarity, found.question)), None
+            if found is not None:
+                self._semantic.shelf.drop(found.key)
         if key is None and probe is None:
             return None, None
         self.lookups["miss"] += 1
@@ -111,10 +116,10 @@ class AnswerCaches:
 
     def store(self, pending: Pending, request: Request, now_ns: int) -> None:
         """Keep the answer of a request that has ended, unless it was invalidated while it was being computed."""
-        if request.finish_reason not in REUSABLE or self._outdated(pending):
+        if request.finish_reason not in REUSABLE or self._outdated(pending.ask, pending.since):
             return
         ids = tuple(request.output_token_ids)
-        answer = StoredAnswer(ids, request.finish_reason, tuple(request.logprobs), request.id)
+        answer = StoredAnswer(ids, request.finish_reason, tuple(request.logprobs), request.id, pending.since)
         ask = pending.ask
         ttl_s = self._ttl_s if ask.ttl_s is None else min(ask.ttl_s, self._ttl_s)
         ends_ns = now_ns + round(ttl_s * NS_PER_S)
@@ -123,16 +128,17 @@ class AnswerCaches:
         if self._semantic is not None and pending.probe is not None:
             self._semantic.put(pending.probe, answer, ends_ns, ask.tags)
 
-    def _outdated(self, pending: Pending) -> bool:
-        marks = [self._cleared_at, *(self._invalidated_at.get(tag, 0) for tag in pending.ask.tags)]
-        return max(marks) > pending.since
+    def _outdated(self, ask: CacheAsk, since: int) -> bool:
+        """Whether one of the tags was invalidated after that many invalidations."""
+        marks = [self._cleared_at, *(self._invalidated_at.get(tag, 0) for tag in ask.tags)]
+        return max(marks) > since
 
     def invalidate(self, tags: Iterable[str]) -> int:
         """Let go of every answer with one of the tags, and of those that are being computed; returns how many left."""
         gone = tuple(tags)
         self._invalidations += 1
         self._invalidated_at.update(dict.fromkeys(gone, self._invalidations))
-        if len(self._invalidated_at) > MOST_MARKS:  # forget which tags: nothing under way now is kept
+        if len(self._invalidated_at) > MOST_MARKS:  # forget which tags: no older answer is kept or given
             self._cleared_at = self._invalidations
             self._invalidated_at.clear()
         return sum(shelf.invalidate(gone) for shelf in self._shelves())
@@ -147,6 +153,14 @@ class AnswerCaches:
     def _shelves(self) -> list[Shelf[Any]]:
         semantic = None if self._semantic is None else self._semantic.shelf
         return [shelf for shelf in (self._exact, semantic) if shelf is not None]
+
+    def stored(self) -> list[tuple[Hashable, StoredAnswer]]:
+        """(key, answer) of all that the tiers hold."""
+        return [pair for shelf in self._shelves() for pair in shelf.items()]
+
+    def vector_bytes(self) -> int:
+        """Of the semantic tier less its answers: encoder, vectors, indexes."""
+        return 0 if self._semantic is None else self._semantic.num_bytes()
 
     def counters(self) -> dict[str, Any]:
         """What happened so far, for the run record; `refused` by what the gate found different."""

@@ -105,6 +105,10 @@ class E5Encoder:
         vector: np.ndarray = self.embed_all([text])[0]
         return vector
 
+    def num_bytes(self) -> int:
+        """Of its tensors; the words stay in their file and are read as they are needed."""
+        return sum(tensor.nbytes for tensor in self._weights.values())
+
     def embed_all(self, texts: Sequence[str]) -> np.ndarray:
         """`embed` of each, float32 [texts, dim]; texts of one length share a pass."""
         by_length: dict[int, list[int]] = {}

@@ -18,6 +18,10 @@ class Embedder(Protocol):
         """float32 [dim], of unit length; the same whenever it is asked."""
         ...
 
+    def num_bytes(self) -> int:
+        """Of its tensors."""
+        ...
+
     def embed_all(self, texts: Sequence[str]) -> np.ndarray:
         """`embed` of each, float32 [texts, dim], sooner than one by one."""
         ...

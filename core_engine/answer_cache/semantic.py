@@ -16,7 +16,7 @@ import numpy as np
 from core_engine.answer_cache.embedder import Embedder
 from core_engine.answer_cache.gate import Question, difference, read_question
 from core_engine.answer_cache.shelf import Shelf, StoredAnswer
-from core_engine.answer_cache.vector_index import MakeIndex, VectorIndex
+from core_engine.answer_cache.vector_index import EMPTY_BYTES, MakeIndex, VectorIndex
 
 LONGEST_QUESTION = 512  # characters; the mean over a longer text hides the one word that differs
 
@@ -37,6 +37,7 @@ class SemanticHit:
     answer: StoredAnswer
     similarity: float
     question: str
+    key: int  # on the shelf
 
 
 @dataclass
@@ -80,7 +81,7 @@ class SemanticCache:
             self.refused[reason] += 1
             return None
         answer = self.shelf.use(key)
-        return None if answer is None else SemanticHit(answer, similarity, other.question.text)
+        return None if answer is None else SemanticHit(answer, similarity, other.question.text, key)
 
     def put(self, probe: Probe, answer: StoredAnswer, ends_ns: int, tags: tuple[str, ...]) -> None:
         """Keep the answer to a probed question until ends_ns at most."""
@@ -90,6 +91,11 @@ class SemanticCache:
         space.size += 1
         self._probes[self._number] = probe
         self.shelf.put(self._number, answer, ends_ns, tags)
+
+    def num_bytes(self) -> int:
+        """An estimate: the encoder, an index a namespace, and every vector twice, here and in its index."""
+        vectors = 2 * 4 * self._embedder.dim * len(self._probes)  # float32
+        return self._embedder.num_bytes() + vectors + EMPTY_BYTES * len(self._spaces)
 
     def _removed(self, key: int) -> None:
         probe = self._probes.pop(key)

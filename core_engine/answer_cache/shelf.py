@@ -19,12 +19,13 @@ Key = TypeVar("Key", bound=Hashable)
 @dataclass(frozen=True)
 class StoredAnswer:
     """A finished answer. token_ids: all generated ones, the one that ended it included; source: the id of the request
-    that computed it."""
+    that computed it; since: how many invalidations there had been when that one came."""
 
     token_ids: tuple[int, ...]
     finish_reason: str
     logprobs: tuple[TokenLogprobs, ...]
     source: str
+    since: int = 0
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,10 @@ class Shelf(Generic[Key]):
 
     def __contains__(self, key: Key) -> bool:
         return key in self._places
+
+    def items(self) -> list[tuple[Key, StoredAnswer]]:
+        """(key, answer) of all, the least recently used first."""
+        return [(key, place.answer) for key, place in self._places.items()]
 
     def use(self, key: Key) -> StoredAnswer | None:
         """The answer under a key, now the most recently used; call `expire` first."""
@@ -99,6 +104,11 @@ class Shelf(Generic[Key]):
             self._remove(key)
         self.departures.invalidated += len(keys)
         return len(keys)
+
+    def drop(self, key: Key) -> None:
+        """Let go of one answer, which is out of date."""
+        self._remove(key)
+        self.departures.invalidated += 1
 
     def clear(self) -> int:
         """Let go of all; returns how many."""

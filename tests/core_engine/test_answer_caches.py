@@ -225,6 +225,23 @@ def test_an_answer_that_was_invalidated_while_it_was_computed_is_not_kept() -> N
     assert asker.tier("prices today") == "exact", "one asked for afterwards is"
 
 
+@pytest.mark.parametrize("semantic", [False, True])
+def test_an_answer_stored_without_a_tag_is_not_given_to_who_names_it_after_the_tag_was_invalidated(
+    semantic: bool,
+) -> None:
+    asker = Asker(caches_of(exact=not semantic))
+    asker.told("what does a day pass cost", "old", ask=CacheAsk(semantic=semantic))
+    tagged = CacheAsk(semantic=semantic, tags=("prices",))
+    assert asker.tier("what does a day pass cost", ask=tagged) is not None
+    assert asker.caches.invalidate(["prices"]) == 0, "nobody stored anything under it"
+    other = CacheAsk(semantic=semantic, tags=("hours",))
+    assert asker.tier("what does a day pass cost", ask=other) is not None
+    asker.told("what does a day pass cost", "new", ask=tagged)
+    hit, _ = asker.look("what does a day pass cost", ask=tagged)
+    assert hit is not None and hit.answer.source == "of new"
+    assert asker.caches.counters()["entries"] == 1 and asker.caches.counters()["invalidated"] == 1
+
+
 def test_clearing_is_an_invalidation_of_everything() -> None:
     asker = Asker(caches_of())
     asker.told("kept")

@@ -92,6 +92,17 @@ def test_log_probabilities_come_with_a_stored_answer(tiny_loaded: LoadedModel) -
     assert engine.record()["answer_cache"]["lookups"] == {"exact": 1, "semantic": 0, "miss": 1}
 
 
+def test_the_live_ledger_has_an_account_of_what_is_stored(tiny_loaded: LoadedModel) -> None:
+    engine = Engine(EngineConfig.from_settings({"exact_cache": "on"}), tiny_loaded)
+    assert engine.snapshot()["ledger"]["accounts"]["answer_cache"]["measured_bytes"] == 0
+    for prompt in (PROMPT, [1, 2, 3]):
+        engine.generate([prompt], SamplingParams(max_tokens=40, ignore_eos=True))
+    account = engine.snapshot()["ledger"]["accounts"]["answer_cache"]
+    assert account["measured_bytes"] > 2 * 40 * 8 and account["measured_provenance"] == "estimated"
+    plain = Engine(EngineConfig(), tiny_loaded).snapshot()["ledger"]["accounts"]
+    assert "answer_cache" not in plain
+
+
 def test_a_stream_gets_a_stored_answer_too() -> None:
     engine = shadow_engine(64, exact_cache="on")
     first = answers(engine, PROMPT)[0]

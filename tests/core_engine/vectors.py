@@ -30,6 +30,9 @@ class WordEncoder(Embedder):
             vector[zlib.crc32(word.encode()) % DIM] += 1
         return vector / np.linalg.norm(vector)
 
+    def num_bytes(self) -> int:
+        return 0
+
     def embed_all(self, texts: Sequence[str]) -> np.ndarray:
         return np.stack([self.embed(text) for text in texts])
 
