@@ -1,10 +1,10 @@
 """Prompt compression: a shorter prompt made of sentences of the long one, in English and Chinese.
 
 Extractive, so that nothing is in it that was not in the prompt. Of every part of a prompt its first piece (which says
-what to do), its last one and what is asked are kept as they are; every number of the text occurs in what is left. The
-other pieces compete for the room: how much of the question they speak of (terms that few pieces have count more), how
-frequent their terms are in the whole, and how early they stand. The weights are a choice, fixed before anything was
-measured with them; nothing was tuned on the items that judge it.
+what to do; a role's name or an empty line is none), its last one and what is asked are kept as they are; every number
+of the text occurs in what is left. The other pieces compete for the room: how much of the question they speak of
+(terms that few pieces have count more), how frequent their terms are in the whole, and how early they stand. The
+weights are a choice, fixed before anything was measured with them; nothing was tuned on the items that judge it.
 
 Parts of a chat prompt are what stands between special tokens. Those before the last are shortened without a look at
 the question, so that a preamble that many requests share stays the same for all of them and the prefix cache finds it.
@@ -26,7 +26,7 @@ from typing import Any
 LEAST_SIZE = 48  # words, or Chinese characters: a shorter part stays as it is
 LONGEST_PIECE = 40  # a longer sentence competes clause by clause
 OF_QUESTION, OF_FREQUENCY, OF_PLACE = 0.6, 0.3, 0.1
-LEAST_ASKED = 2  # words of the part with the question: a role's name is shorter
+LEAST_TOLD = 2  # words of a piece or a part that says something: a role's name is shorter
 
 _SENTENCE = re.compile(r"(?<=[。！？；\n])|(?<=[.!?])(?=\s)")
 _CLAUSE = re.compile(r"(?<=[，、：])|(?<=[,;:])(?=\s)")
@@ -52,7 +52,9 @@ def shortened(text: str, keep: float, question: str = "") -> str:
     total = sum(sizes)
     if keep >= 1 or total < LEAST_SIZE:
         return text
-    chosen = {0, len(pieces) - 1} | {place for place, piece in enumerate(pieces) if _is_of(piece, question)}
+    told = [place for place, size in enumerate(sizes) if size >= LEAST_TOLD]
+    chosen = {0, *told[:1], *told[-1:], len(pieces) - 1}
+    chosen |= {place for place, piece in enumerate(pieces) if _is_of(piece, question)}
     room = keep * total - sum(sizes[place] for place in chosen)
     scores = _scores(pieces, question)
     known = {pieces[place].strip() for place in chosen}
@@ -138,7 +140,7 @@ class PromptCompressor:
         """The ids of the shorter prompt; `ids` themselves where nothing is gained. Special tokens stay as they are."""
         parts = list(self._parts(ids))
         texts = [self.tokenizer.decode(part) if plain else "" for part, plain in parts]
-        asking = max((place for place, text in enumerate(texts) if _size(text) >= LEAST_ASKED), default=None)
+        asking = max((place for place, text in enumerate(texts) if _size(text) >= LEAST_TOLD), default=None)
         found: list[int] = []
         for place, ((part, _), text) in enumerate(zip(parts, texts, strict=True)):
             shorter = shortened(text, self.keep, asked_in(text) if place == asking else "")

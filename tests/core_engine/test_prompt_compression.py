@@ -98,6 +98,24 @@ def test_special_tokens_and_roles_of_a_chat_stay_and_no_beginning_is_written_int
     assert text.startswith("system\nRead") and text.endswith("user\nWho services the boiler?\nassistant\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        (ENGLISH, "Read the handbook and answer in one sentence."),
+        (CHINESE, "请阅读下面的手册并用一句话回答。"),
+    ],
+)
+@pytest.mark.parametrize("before", ["user\n", "\n\n", "user\n\n"])
+def test_the_instruction_behind_a_role_or_an_empty_line_stays(before: str, text: str, told: str) -> None:
+    short = shortened(before + text, 0.3, asked_in(text))
+    assert short.removeprefix("user").lstrip().startswith(told) and len(short) < len(text)
+
+
+def test_the_last_sentence_stays_when_empty_lines_follow_it() -> None:
+    text = ENGLISH + " Answer in French.\n\n"
+    assert shortened(text, 0.3, asked_in(text)).rstrip().endswith(" Answer in French.")
+
+
 def test_a_preamble_of_its_own_stays_the_same_for_every_question() -> None:
     compressor = PromptCompressor(Marked(), 0.4)
     one, other = (compressor.shorten(chat(ENGLISH, text)) for text in ("Who sells soup?", "When does it open?"))
