@@ -174,6 +174,9 @@ class RoutedEngine(Engine):
             except InputError as error:  # the large one has no room for it: an unsure answer is better than none
                 decision["not_escalated"] = str(error)
             else:
+                taken = self.sessions.of(name)[0].request
+                # It was sent once, and draws what it would draw without a router.
+                taken.log.send_ns, taken.seed = request.log.send_ns, request.seed
                 decision["escalated"] = True
                 self.small.abort(name)
                 return []
@@ -189,7 +192,10 @@ class RoutedEngine(Engine):
 
     def completions(self, request_id: str) -> list[Completion]:
         """The answer of a finished request, of whoever gave it."""
-        return super().completions(request_id) if self.is_escalated(request_id) else self.small.completions(request_id)
+        if self.is_escalated(request_id):
+            return super().completions(request_id)
+        found = self.small.completions(request_id)
+        return [replace(one, logprobs=[]) for one in found] if request_id in self._bare else found
 
     def generate(
         self, prompts: Sequence[str | Sequence[int]], params: SamplingParams | None = None

@@ -110,6 +110,32 @@ def test_an_escalated_requests_latency_counts_from_its_own_arrival() -> None:
     assert entry["emissions"][0][0] - entry["arrival_ns"] > 16 * 2_000_000
 
 
+def test_an_escalated_request_was_sent_once_and_when_it_came() -> None:
+    engine = routed({"r00": UNSURE})
+    engine.add("Prove it.", PARAMS)
+    while engine.has_unfinished():
+        engine.step()
+    (entry,) = engine.record()["requests"]
+    assert entry["router"]["escalated"] and entry["send_ns"] == entry["arrival_ns"]  # no late sender
+
+
+def test_an_escalated_request_draws_what_it_would_draw_without_a_router() -> None:
+    engine, alone = routed({"r02": UNSURE}), routed({}).small
+    for one in (engine, alone):
+        for prompt in ("What is it?", "Is it?", "Prove it."):
+            one.add(prompt, replace(PARAMS, temperature=1.0))
+    while engine.has_unfinished():
+        engine.step()
+    assert engine.is_escalated("r02")
+    assert engine.sessions.of("r02")[0].request.seed == alone.sessions.of("r02")[0].request.seed
+
+
+def test_log_probabilities_are_given_to_who_asked_for_them() -> None:
+    engine = routed({})
+    assert engine.generate(["What is it?"], PARAMS)[0].logprobs == []
+    assert len(engine.generate(["What is it?"], replace(PARAMS, logprobs=0))[0].logprobs) == PARAMS.max_tokens
+
+
 @pytest.mark.parametrize("steps", [0, 3, 20])
 def test_an_abort_leaves_nothing_behind(steps: int) -> None:
     engine = routed({"r00": UNSURE})
