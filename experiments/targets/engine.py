@@ -44,18 +44,40 @@ class EngineTarget(InProcess):
         records: tuple[dict[str, Any], dict[str, Any]],
         on_part: OnPart = lambda arm, fraction: None,
     ) -> Agreement:
-        """The same token ids, and the log-probability of this arm's text under both."""
+        """The same token ids, and the log-probability of this arm's text under both.
+
+        Scoring asks no answer cache. Where the arms differ in what the semantic one may give, it is the log-probability
+        of each arm's own answers under this arm instead: another question's answer is an unlikely one.
+        """
         if not isinstance(candidate, EngineTarget):
             return unknown("text of an engine is scored by engines alone")
         if workloads[BASELINE].requests != workloads[CANDIDATE].requests:
             return unknown("the arms' tokenizers differ, so their token ids can't be compared")
+        if _reuse(self.config) != _reuse(candidate.config):
+            return Agreement(same_token_ids(*records), self._score_given(workloads, records, on_part))
         _, texts = answered_texts(workloads[BASELINE], records[BASELINE])
         first, second = (arm._score(number, texts, on_part) for number, arm in enumerate((self, candidate)))
         return Agreement(same_token_ids(*records), (first, second))
 
+    def _score_given(
+        self, workloads: tuple[Workload, Workload], records: tuple[dict[str, Any], dict[str, Any]], on_part: OnPart
+    ) -> tuple[list[float | None], list[float | None]]:
+        given = [
+            dict(zip(*answered_texts(workload, record), strict=True))
+            for workload, record in zip(workloads, records, strict=True)
+        ]
+        both = sorted(given[BASELINE].keys() & given[CANDIDATE].keys())
+        asked = [[texts[number] for number in both] for texts in given]
+        return self._score(BASELINE, asked[BASELINE], on_part), self._score(CANDIDATE, asked[CANDIDATE], on_part)
+
     def _score(self, arm: int, texts: Texts, on_part: OnPart) -> list[float | None]:
         on_part(arm, 0.0)
         return mean_logprobs(self._rig.engine(self.config), texts, lambda done: on_part(arm, done / len(texts)))
+
+
+def _reuse(config: EngineConfig) -> tuple[str, float | None]:
+    """What the semantic cache may give."""
+    return config.semantic_cache, config.semantic_threshold if config.semantic_cache == "on" else None
 
 
 def answered_texts(workload: Workload, record: dict[str, Any]) -> tuple[list[int], Texts]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -107,6 +108,48 @@ def test_a_warm_up_stores_nothing_and_still_computes() -> None:
     target = EngineTarget(EngineConfig.from_settings({"exact_cache": "on"}), rig)  # type: ignore[arg-type]
     target.warm_up(Workload("test", 0, QUESTIONS, None, "poisson"))
     assert {config.exact_cache for config in rig.made} == {"off"}
+
+
+class Reader:
+    """An engine that finds an answer likely which begins as its prompt does."""
+
+    def prompt_of(self, ids: Sequence[int]) -> list[int]:
+        return list(ids)
+
+    def score(self, ids: Sequence[int], start: int) -> list[float]:
+        return [-0.125 if ids[start] == ids[0] else -5.0] * (len(ids) - start)
+
+
+class ReaderRig:
+    def engine(self, config: EngineConfig) -> Reader:
+        return Reader()
+
+
+def answers(*given: Sequence[int]) -> dict[str, Any]:
+    return {
+        "requests": [
+            {"id": f"r{number:02d}", "output_token_ids": list(ids), "finish_reason": "stop"}
+            for number, ids in enumerate(given)
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("baseline", "candidate", "seen"),
+    [
+        ({}, {"semantic_cache": "on"}, True),
+        ({"semantic_cache": "on"}, {"semantic_cache": "on", "semantic_threshold": 0.5}, True),
+        ({}, {"exact_cache": "on", "semantic_threshold": 0.5}, False),  # gives what would be computed
+    ],
+)
+def test_another_questions_answer_is_seen_in_the_quality_of_a_comparison(
+    baseline: dict[str, Any], candidate: dict[str, Any], seen: bool
+) -> None:
+    one, other = (EngineTarget(EngineConfig.from_settings(each), ReaderRig()) for each in (baseline, candidate))  # type: ignore[arg-type]
+    workload = Workload("test", 0, tuple(WorkloadRequest((first, 9), 2, 2, 0) for first in (1, 3)), None, "poisson")
+    found = one.agreement(other, (workload, workload), (answers((1, 1), (3, 3)), answers((1, 1), (1, 1))))
+    assert found.logprobs == ([-0.125, -0.125], [-0.125, -5.0 if seen else -0.125])
+    assert found.same_token_ids_share == 0.5
 
 
 @pytest.mark.parametrize("name", ["repetitive", "repetitive-zh"])
