@@ -4,7 +4,8 @@ load balancers made for it work; ours begin with trilemma:.
 Meanings as in vLLM's V1 engine: times to the first token and end to end count from the request's arrival at the
 server, inter_token_latency is the time between two emissions of one sample, time per output token the mean of a
 finished one over all tokens but the first, and prompt tokens are counted when they have been computed, for every
-sample.
+sample. An answer from an answer cache is in the latencies and sizes, since somebody waited for it, and not in the
+counts of prompt and generated tokens, which the engine did not compute; trilemma:answer_cache_hits counts them.
 """
 
 from __future__ import annotations

@@ -76,7 +76,7 @@ class Asked:
     cache: CacheAsk = field(default_factory=CacheAsk)
 
     def params(self, room: int) -> SamplingParams:
-        """The sampling parameters; room: tokens that may follow the prompt, the default of a chat."""
+        """The sampling parameters; room: most tokens of an answer, the default of a chat."""
         default = COMPLETION_TOKENS if self.kind == "completion" else max(1, room)
         try:
             return SamplingParams(**{"max_tokens": default, "temperature": 1.0, **self.sampling})

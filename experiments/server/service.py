@@ -123,7 +123,9 @@ class Service:
         longest = max(map(len, prompts))
         if longest >= self.max_position:  # the engine would say so too, after looking at every token
             raise InputError("prompt", f"{longest} tokens", f"fewer than the model's {self.max_position} positions")
-        params = asked.params(self.max_position - longest)
+        # Not the room behind this prompt: then two questions of unlike length would ask for unlike answers, and the
+        # semantic cache would keep them apart. The engine ends every answer at the model's last position anyway.
+        params = asked.params(self.max_position)
         arm = 0 if self.canary is None else self.canary.choose()
         job = Job(
             f"{'chatcmpl' if asked.kind == 'chat' else 'cmpl'}-{uuid.uuid4().hex}", arm, prompts, params, arrival_ns,
@@ -247,7 +249,8 @@ class Service:
     def _emitted(self, exchange: Exchange, event: Emission) -> None:
         job, metrics = event.job, self.metrics.engines[event.job.arm]
         count = len(event.token_ids)
-        metrics.generation_tokens.inc(count)
+        if event.admitted is None or event.admitted.cache is None:  # else nobody generated them
+            metrics.generation_tokens.inc(count)
         exchange.usage.completion_tokens += count
         times = exchange.times.get(event.choice)
         if times is None:
@@ -269,7 +272,8 @@ class Service:
         self._judge(job.arm, "ttft", event.own_ns - job.own_arrival_ns)
         if admitted is None:
             return
-        metrics.prompt_tokens.inc(admitted.prompt_tokens)
+        if admitted.cache is None:
+            metrics.prompt_tokens.inc(admitted.prompt_tokens)
         metrics.prompt_sizes.observe(admitted.prompt_tokens)
         metrics.queue.observe(admitted.queue_ns / 1e9)
         metrics.prefix_queries.inc(admitted.asked_tokens)

@@ -29,6 +29,33 @@ def test_the_same_body_twice_is_computed_once_and_answered_alike() -> None:
         assert served.engine.trace.output_tokens == 8 and len(served.engine.trace.steps) == 4
 
 
+def test_only_what_the_engine_computed_counts_as_its_tokens() -> None:
+    with serving(ON) as served:
+        for _ in range(3):
+            ask(served.app, PATH, BODY)
+        engine = {"engine": "0"}
+        assert hits(served) == 2
+        assert served.metric("vllm:generation_tokens_total", **engine) == 4
+        assert served.metric("vllm:prompt_tokens_total", **engine) == 3
+        assert served.metric("vllm:time_to_first_token_seconds_count", **engine) == 3
+
+
+def test_chats_without_a_limit_of_their_own_differ_in_their_words_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    with serving(ON) as served:
+        submit = served.service.thread.submit
+
+        def seen(job: Any) -> None:
+            asked.append(job.params)
+            submit(job)
+
+        monkeypatch.setattr(served.service.thread, "submit", seen)
+        for text in ("How?", "How is that done?"):
+            body = {"messages": [{"role": "user", "content": text}], "temperature": 0}
+            assert ask(served.app, CHAT, body).status == 200
+    assert len(asked) == 2 and asked[0] == asked[1]
+
+
 def test_a_stream_of_a_stored_answer_ends_as_any_other() -> None:
     with serving(ON) as served:
         whole = ask(served.app, PATH, BODY).json["choices"][0]
