@@ -23,7 +23,8 @@ from ledger.money import MONTH_S, SECONDS_PER_HOUR
 
 MONTH_H = MONTH_S / SECONDS_PER_HOUR
 MOST_SAVINGS = 3
-BETTER, WORSE = "better", "worse"
+DIGITS = 9  # of a quotient: 1.1 / 0.1 is a hair above 11, and no reason for a twelfth instance
+BETTER, WORSE, INCONCLUSIVE = "better", "worse", "inconclusive"
 NO_LEVERS = "no lever was measured yet: trilemma levers --workload {workload} measures what each saves"
 
 
@@ -98,7 +99,7 @@ def _fleet(line: Mapping[str, float | None], demand: float | None, devices: int)
     scale_out, alarm, refuse = (line[name] for name in ("scale_out_rps", "alarm_rps", "refuse_rps"))
     if demand is None or not scale_out or alarm is None or refuse is None:
         return None
-    count = math.ceil(demand / scale_out)
+    count = max(1, math.ceil(round(demand / scale_out, DIGITS)))
     return {
         "demand_rps": demand,
         "instances": count,
@@ -128,17 +129,23 @@ def largest_savings(result: Mapping[str, Any], runs: Iterable[Run]) -> list[dict
     """The levers that saved most, at most three, from stored experiments, newest first, each lever once.
 
     Those on the sweep's own workload come before others, and measured ones before simulated ones. A lever counts when
-    its saving was decided and no loss of quality was, and when the sweep had not pulled it already. What it saves a
-    month is in proportion: whole instances are only given back when it is enough.
+    its saving was decided and no loss of quality was, and when the sweep had not pulled it already; the newest decision
+    stands, whichever way it went. What is simulated for a card that is not here says nothing of these instances. What a
+    lever saves a month is in proportion: whole instances are only given back when it is enough.
     """
     workload, settings = _workload(result), result.get("settings") or {}
     found: dict[str, dict[str, Any]] = {}
+    decided: set[tuple[str, str]] = set()
     told = sorted(
-        (run for run in runs if run.kind == "levers" and run.result is not None and not run.result["cancelled"]),
+        (run for run in runs if run.kind == "levers" and run.result is not None and _counts(run.result)),
         key=lambda run: (_name(run.result) != workload, run.result is None or run.result["provenance"] != "measured"),
     )
     for run in told:
         for row in (run.result or {})["levers"]:
+            change = (row["name"], str(row["to"]))
+            if change in decided or row["verdict"] == INCONCLUSIVE:
+                continue
+            decided.add(change)
             is_open = settings.get(row["variable"], row["from"]) == row["from"]
             if row["name"] not in found and is_open and _pays(row):
                 found[row["name"]] = _saving(row, run, _name(run.result) == workload)
@@ -147,6 +154,11 @@ def largest_savings(result: Mapping[str, Any], runs: Iterable[Run]) -> list[dict
 
 def _largest(savings: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     return sorted(savings, key=lambda one: (not one["same_workload"], -one["saved_pct"]))[:MOST_SAVINGS]
+
+
+def _counts(result: Mapping[str, Any]) -> bool:
+    """Whether an experiment ended, and on this machine or its simulation."""
+    return not result["cancelled"] and str(result.get("gpu") or "this").lower() == "this"
 
 
 def _pays(row: Mapping[str, Any]) -> bool:
@@ -188,6 +200,7 @@ def advice_lines(advice: Mapping[str, Any]) -> Sequence[str]:
     ]
     if fleet is not None and month is not None:
         lost = "one may fail" if fleet["one_may_fail"] else "without one the rest is above its limit"
+        lost = "when it fails, nothing is served" if fleet["instances"] == 1 else lost
         lines += [
             f"for {fleet['demand_rps']:g} requests/s: {fleet['instances']} instances ({fleet['formula']}), each at"
             f" {fleet['load_share']:.0%} of its limit; {lost}; the fleet alarms above {fleet['alarm_rps']:.4g}",
@@ -195,6 +208,8 @@ def advice_lines(advice: Mapping[str, Any]) -> Sequence[str]:
             f" ({month['formula']}), {month['cost_per_million_requests']:.4g} per million requests",
         ]
     lines += [_saving_line(saving) for saving in advice["savings"]] or [f"savings: {advice['savings_reason']}"]
+    if len(advice["savings"]) > 1:
+        lines.append("each saving is by itself: they overlap, so they do not add up")
     return lines
 
 

@@ -38,7 +38,7 @@ def ledger_savings(result: Mapping[str, Any]) -> list[dict[str, Any]]:
     lengths = [workload["lengths"][name]["mean"] for name in ("prompt_tokens", "output_tokens")]
     model = str(settings["model"])
     try:
-        spec = load_model_spec("smollm2-135m" if model.startswith("embedded") else model)
+        spec = load_model_spec("smollm2-135m" if model == "embedded" else model)
         scenario = Scenario(
             Traffic(1.0, max(1, round(lengths[0])), max(1, round(lengths[1]))),
             deployment=Deployment(spec, weights=dtype, kv_dtype=dtype, device=kind),

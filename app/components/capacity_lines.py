@@ -71,7 +71,8 @@ def _fleet(advice: Mapping[str, Any]) -> None:
         "million": number(month["cost_per_million_requests"]),
     }
     st.markdown(escape(t("capacity.fleet", **numbers)))
-    st.markdown(t("capacity.may_fail" if fleet["one_may_fail"] else "capacity.may_not_fail"))
+    alone = "capacity.alone" if fleet["instances"] == 1 else "capacity.may_not_fail"
+    st.markdown(t("capacity.may_fail" if fleet["one_may_fail"] else alone))
     st.markdown(f"{badge('computed')} `{fleet['formula']}` `{month['formula']}`")
 
 
@@ -85,5 +86,10 @@ def _savings(advice: Mapping[str, Any]) -> None:
         money = "" if one["saved_per_month"] is None else t("capacity.a_month", money=f"{one['saved_per_month']:,.0f}")
         where = "" if one["same_workload"] else t("capacity.elsewhere", workload=workload_name(one["workload"]))
         source = one["run_id"] or t("capacity.by_ledger")
-        told = f"{lever_name(one['lever'])}: {number(one['saved_pct'])} %{ends} {money} {where} · {source}"
+        quality = t("capacity.quality_unknown") if one["quality"] is None else t(
+            "capacity.quality", verdict=t(one["quality"])
+        )  # fmt: skip
+        told = f"{lever_name(one['lever'])}: {number(one['saved_pct'])} %{ends} {money} {where} · {quality} · {source}"
         st.markdown(f"{badge(one['provenance'])} {escape(told)}")
+    if len(advice["savings"]) > 1:
+        st.caption(t("capacity.not_summed"))

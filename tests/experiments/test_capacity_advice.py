@@ -92,13 +92,42 @@ def test_what_was_measured_on_the_same_workload_comes_before_all_else_and_each_k
         ("batching", "simulated", "simulated"), ("weights", "measured", "measured"), ("kv", "other", "measured"),
     ]  # fmt: skip
     assert [one["same_workload"] for one in savings] == [True, True, False]
-    assert "on another workload, chat" in advice_lines(advise_capacity(sweep(), runs))[-1]
+    assert "on another workload, chat" in advice_lines(advise_capacity(sweep(), runs))[-2]
 
 
 def test_a_lever_that_the_sweep_had_pulled_is_not_advised_again() -> None:
     swept = {**sweep(), "settings": {"weights": "on", "kv": "off"}}
     savings = advise_capacity(swept, [levers_run("a", lever("weights", 80), lever("kv", 20))])["savings"]
     assert [one["lever"] for one in savings] == ["kv"]
+
+
+def test_the_newest_decision_about_a_lever_stands_and_an_undecided_one_replaces_nothing() -> None:
+    older = levers_run("old", lever("weights", 30), lever("kv", 20), lever("routing", 10))
+    newer = levers_run(
+        "new", lever("weights", 1, "no difference"), lever("kv", 15, "inconclusive"),
+        lever("routing", 9, quality="worse"),
+    )  # fmt: skip
+    savings = advise_capacity(sweep(), [newer, older])["savings"]
+    assert [(one["lever"], one["run_id"]) for one in savings] == [("kv", "old")]
+
+
+def test_what_is_simulated_for_another_card_says_nothing_of_these_instances() -> None:
+    card = levers_run("card", lever("weights", 60), provenance="simulated")
+    here = levers_run("here", lever("kv", 20), provenance="simulated")
+    assert card.result is not None and here.result is not None
+    card.result["gpu"], here.result["gpu"] = "h100-sxm", "this"
+    assert [one["run_id"] for one in advise_capacity(sweep(), [card, here])["savings"]] == ["here"]
+
+
+def test_a_demand_of_whole_instances_takes_no_further_one() -> None:
+    fleet = advise_capacity(sweep(scale_out_rps=0.1, instance_limit_rps=0.2, highest_rps=0.3), demand_rps=1.1)["fleet"]
+    assert fleet["instances"] == 11
+
+
+def test_savings_are_not_offered_as_a_sum_and_one_instance_has_no_others() -> None:
+    runs = [levers_run("a", lever("weights", 30), lever("kv", 20))]
+    lines = advice_lines(advise_capacity(sweep(), runs, demand_rps=5.0))
+    assert "do not add up" in lines[-1] and "when it fails, nothing is served" in lines[1]
 
 
 CPU = Accelerator(
@@ -123,6 +152,7 @@ def test_without_a_measurement_the_ledger_estimates_fewer_bits_and_says_so(monke
     savings = advise_capacity(swept_here(), demand_rps=13.0, otherwise=ledger_savings)["savings"]
     assert "weights" in [one["lever"] for one in savings] and {one["provenance"] for one in savings} == {"estimated"}
     assert all(0 < one["saved_pct"] < 100 and one["saved_per_month"] > 0 for one in savings)
+    assert ledger_savings(swept_here(model="embedded-wide")) == [], "its sizes are not in the ledger"
     pulled = advise_capacity(swept_here(weights="w8a16"), otherwise=ledger_savings)["savings"]
     assert "weights" not in [one["lever"] for one in pulled]
     measured = [levers_run("a", lever("routing", 20))]
