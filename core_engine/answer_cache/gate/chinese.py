@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from core_engine.answer_cache.gate.opposites import CHINESE
-from core_engine.answer_cache.gate.question import Reading
+from core_engine.answer_cache.gate.question import BELOW_ZERO, Reading, with_signs
 
 TOKEN = re.compile(r"\d+(?:[.,]\d+)*|[A-Za-z][A-Za-z0-9_.+-]*|[\u3400-\u9fff]|[%+*/=<>°-]")
 LATIN = re.compile(r"[A-Za-z][A-Za-z0-9_.+-]*")
@@ -80,7 +80,8 @@ def read_chinese(text: str) -> Reading:
 
 
 def _numbers(text: str) -> list[str]:
-    found = [number.replace(",", "") for number in re.findall(r"\d+(?:[.,]\d+)*", text)]
+    digits = [number.replace(",", "") for number in re.findall(r"\d+(?:[.,]\d+)*", text)]
+    found = with_signs(digits, (number.replace(",", "") for number in BELOW_ZERO.findall(text)))
     spelled = SPELLED.findall(NO_NUMBER.sub(" ", text.replace("百分之", "")))
     found += [_value(number) for number in spelled if number != "一"]  # alone it is an article as often as a number
     return found + ["0.5"] * text.count("半")

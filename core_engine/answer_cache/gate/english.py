@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 
 from core_engine.answer_cache.gate.opposites import ENGLISH
-from core_engine.answer_cache.gate.question import Reading
+from core_engine.answer_cache.gate.question import BELOW_ZERO, Reading, with_signs
 
-TOKEN = re.compile(r"\d+(?:[.,]\d+)*|°?[^\W\d_]+(?:_\w+)*|[%$€£+*/=<>]|(?<=\s)-(?=\s)", re.UNICODE)
+TOKEN = re.compile(r"\d+(?:[.,]\d+)*|°?[^\W\d_]+(?:_\w+)*|[%$€£+*/=<>#^]|(?<=\s)-(?=\s)", re.UNICODE)
 NAME = re.compile(r"[^\W_][\w.]*(?:\(\))?", re.UNICODE)
 QUOTED = re.compile(r"[\"“”`«»]([^\"“”`«»]+)[\"“”`«»]")
 SENTENCE = re.compile(r"(?<=[.?!:;])\s+")
@@ -86,7 +86,8 @@ def _expanded(text: str) -> str:
 
 
 def _numbers(words: list[str], plain: str) -> list[str]:
-    found = [_value(word) for word in words if word[0].isdigit()]
+    digits = [_value(word) for word in words if word[0].isdigit()]
+    found = with_signs(digits, map(_value, BELOW_ZERO.findall(plain)))
     found += [DIGITS[word] for word in words if word in DIGITS and word not in UNCOUNTED and not _is_time(word, words)]
     return found + [value for sentence in SENTENCE.split(plain) for value in _roman(re.split(r"[\s\-–/]+", sentence))]
 

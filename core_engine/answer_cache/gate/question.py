@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 HAN = re.compile(r"[\u3400-\u9fff]")
+BELOW_ZERO = re.compile(r"(?<![A-Za-z0-9_)\]])[-−](\d+(?:[.,]\d+)*)")  # not the dash of "3-5" or "part-2"
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,14 @@ class Reading:
     poles: frozenset[tuple[int, int]]
     asks: frozenset[str]
     negated: bool
+
+
+def with_signs(values: Sequence[str], below_zero: Iterable[str]) -> list[str]:
+    """Values of numbers, with a minus in front of those that stand below zero."""
+    found = list(values)
+    for value in below_zero:
+        found[found.index(value)] = f"-{value}"
+    return found
 
 
 @dataclass(frozen=True)
