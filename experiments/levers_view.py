@@ -1,9 +1,8 @@
 """A stored experiment with levers as what the Cost page shows: rows of the chart and of the table, the figures of the
-sentence, the command."""
+sentence."""
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -56,15 +55,3 @@ def largest(result: Mapping[str, Any]) -> dict[str, Any] | None:
 def losing_quality(result: Mapping[str, Any]) -> list[str]:
     """Levers whose answers the baseline finds less likely."""
     return [row["name"] for row in lever_rows(result) if row["quality"] == WORSE and not row["is_all"]]
-
-
-def levers_command(spec: Mapping[str, Any]) -> str:
-    """The command line that measures the same."""
-    chosen = ",".join(f"{name}={value}" for name, value in spec["levers"])
-    words = ["trilemma levers", f"--levers {chosen}", f"--workload {shlex.quote(str(spec['workload']))}"]
-    words += [f"--set {name}={value}" for name, value in spec["settings"].items()]
-    for option, name in (("--requests", "num_requests"), ("--concurrency", "concurrency"), ("--rate", "rate_rps"),
-                         ("--gpu", "gpu"), ("--repeats", "repeats"), ("--seed", "seed")):  # fmt: skip
-        if spec.get(name):
-            words.append(f"{option} {spec[name]}")
-    return " ".join(words)

@@ -6,6 +6,7 @@ A number alone is in the unit that was asked for. GB is 10^9 bytes and GiB 2^30,
 
 from __future__ import annotations
 
+import math
 import re
 import unicodedata
 from collections.abc import Mapping
@@ -37,20 +38,27 @@ def _rates(units: Mapping[str, float], endings: tuple[str, ...] = ("/s", "/秒",
 
 _TIMES = {
     "s": 1.0, "sec": 1.0, "secs": 1.0, "second": 1.0, "seconds": 1.0, "秒": 1.0, "ms": 1e-3, "毫秒": 1e-3,
-    "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "微秒": 1e-6, "ns": 1e-9, "纳秒": 1e-9, "min": 60.0, "minute": 60.0,
-    "minutes": 60.0, "分钟": 60.0, "h": 3600.0, "hour": 3600.0, "hours": 3600.0, "小时": 3600.0, "day": 86400.0,
+    "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "微秒": 1e-6, "ns": 1e-9, "纳秒": 1e-9, "min": 60.0, "mins": 60.0,
+    "minute": 60.0, "minutes": 60.0, "分钟": 60.0, "h": 3600.0, "hr": 3600.0, "hrs": 3600.0, "hour": 3600.0,
+    "hours": 3600.0, "小时": 3600.0, "day": 86400.0,
     "days": 86400.0, "天": 86400.0,
 }  # fmt: skip
 _TOKENS = dict.fromkeys(("token", "tokens", "tok", "个token", "个 token"), 1.0)
 _REQUESTS = dict.fromkeys(("request", "requests", "req", "reqs", "请求", "个请求", "次", "次请求"), 1.0)
 _FLOPS = {f"{prefix}FLOP{ending}": size for prefix, size in (("", 1.0), *_PREFIXES.items()) for ending in ("", "s")}
 _MONEY = dict.fromkeys(("$", "usd", "dollar", "dollars", "美元", "美金", "€", "eur", "¥", "cny", "rmb", "元"), 1.0)
-_THINGS = (
-    *("card", "cards", "gpu", "gpus", "device", "devices", "张", "张卡", "卡", "块卡", "台", "sequence", "sequences"),
-    *("seq", "seqs", "路", "条", "条序列", "个序列", "个", "expert", "experts", "个专家", "layer", "layers", "层"),
-    *("block", "blocks", "块", "个块", "step", "steps", "步", "pass", "passes", "次前向"),
-    *("head", "heads", "头", "个头", "instance", "instances", "实例", "个实例"),
-    *("point", "points", "百分点", "个百分点", "card-hour", "card-hours", "卡时"),
+# What can be counted; a line each of what may be said for one another. Cards are no layers.
+_COUNTED = (
+    ("card", "cards", "gpu", "gpus", "device", "devices", "张", "张卡", "卡", "块卡", "台", "个"),
+    ("sequence", "sequences", "seq", "seqs", "路", "条", "条序列", "个序列", *_REQUESTS, "个"),
+    ("expert", "experts", "个专家", "个"),
+    ("layer", "layers", "层"),
+    ("block", "blocks", "块", "个块", "个"),
+    ("step", "steps", "步", "pass", "passes", "次前向", "次"),
+    ("head", "heads", "头", "个头", "个"),
+    ("instance", "instances", "实例", "个实例", "个"),
+    ("point", "points", "百分点", "个百分点"),
+    ("card-hour", "card-hours", "卡时"),
 )
 _PER_BIT_ELEMENT = ("/element", " per element", "/elem", "/元素", "/个元素")
 
@@ -64,7 +72,7 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "tokens/s": {**_rates(_TOKENS), "t/s": 1.0, "tps": 1.0, "个/s": 1.0, "个/秒": 1.0},
     "requests/s": {**_rates(_REQUESTS), "rps": 1.0, "qps": 1.0, "/s": 1.0},
     "FLOP": _FLOPS,
-    "FLOP/s": _rates(_FLOPS),
+    "FLOP/s": {**_rates(_FLOPS), **{f"{prefix}FLOPS": size for prefix, size in (("", 1.0), *_PREFIXES.items())}},
     "FLOP/B": dict.fromkeys(("FLOP/B", "FLOPs/B", "FLOP/byte", "FLOPs/byte", "op/byte", "FLOP/字节"), 1.0),
     "bits/element": {
         f"{unit}{ending}": 1.0 for unit in ("bit", "bits", "比特", "位") for ending in ("", *_PER_BIT_ELEMENT)
@@ -72,7 +80,7 @@ DIMENSIONS: dict[str, dict[str, float]] = {
     "ratio": {"": 1.0, "x": 1.0, "×": 1.0, "倍": 1.0, "times": 1.0, "%": 0.01, "percent": 0.01},
     "money": _MONEY,
     "tokens": _TOKENS,
-    "count": {**dict.fromkeys(_THINGS, 1.0), **_REQUESTS},
+    "count": {unit: 1.0 for same in _COUNTED for unit in same},
 }  # fmt: skip
 # What money and bytes are often said to be for: the question has said it, so the answer may or may not.
 _PER = re.compile(
@@ -84,7 +92,7 @@ _SIGNS_BEFORE = re.compile(
     r"^(?:about|approximately|approx\.?|roughly|around|大约|约为|约|差不多|是|[=~≈])\s*", re.IGNORECASE
 )
 _NUMBER = re.compile(
-    r"(?P<sign>[+-]?)(?P<digits>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
+    r"(?P<sign>[+-]?)(?P<digits>[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d*)?|\.\d+)"
     r"(?P<power>\s*[x*×]\s*10\s*(?:\^|\*\*)\s*[+-]?\d+|[eE][+-]?\d+)?"
 )
 _AMBIGUOUS = re.compile(r"^(?:[KMGTPkmgtp]|[KMGTP]b)$")
@@ -131,8 +139,10 @@ def parse_quantity(text: str, unit: str, field: str = "answer") -> Quantity:
     rest = plain[found.end() :].strip()
     scale, written = _scaled(rest, dimension)
     written = written or before
-    size = _size(dimension, _known(written, dimension, unit, text, field))
-    return Quantity(number * scale * size, dimension, written)
+    value = number * scale * _size(dimension, _known(written, dimension, unit, text, field))
+    if not math.isfinite(value):
+        raise InputError(field, _short(text), f"a number that can be computed with, such as 12.5 {unit}".rstrip())
+    return Quantity(value, dimension, written)
 
 
 def parse_in(text: str, unit: str, field: str = "answer") -> float:
@@ -141,10 +151,12 @@ def parse_in(text: str, unit: str, field: str = "answer") -> float:
 
 
 def _plain(text: str) -> str:
-    """Full-width signs as ASCII, and without the words before a number."""
-    plain = unicodedata.normalize("NFKC", text.replace("μ", "µ")).replace("μ", "µ").strip().rstrip("。.").strip()
+    """Full-width and raised signs as ASCII (10⁹ is 1e9), and without the words before a number."""
+    marked = re.sub("[⁺⁻]?[⁰¹²³⁴⁵⁶⁷⁸⁹]+", lambda raised: f"^{raised[0]}", text.replace("μ", "µ"))
+    plain = unicodedata.normalize("NFKC", marked).replace("μ", "µ").replace("−", "-").strip().rstrip("。.").strip()
     while (shorter := _SIGNS_BEFORE.sub("", plain)) != plain:
         plain = shorter
+    plain = re.sub(r"^([+-]?)10\s*(?:\^|\*\*)\s*([+-]?\d+)", r"\g<1>1e\2", plain)
     return re.sub(r"^([+-])\s*([$€¥])\s*", r"\2\1", plain)
 
 
@@ -171,6 +183,8 @@ def _scaled(rest: str, dimension: str) -> tuple[float, str]:
 def _known(written: str, dimension: str, asked: str, text: str, field: str) -> str:
     """The dimension's own spelling of a unit; the asked one when none was written."""
     units = DIMENSIONS[dimension]
+    if dimension == "count":
+        units = dict.fromkeys(next(same for same in _COUNTED if asked in same), 1.0)
     plain = _spelled(written, units)
     if plain is None:
         plain = _spelled(_PER.sub("", written), units)

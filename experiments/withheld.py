@@ -10,17 +10,26 @@ from typing import Any
 
 WITHHELD = "[withheld]"
 NAMES = re.compile(
-    r"(.*[-_])?(api[-_]?key|apikey|authorization|password|passwd|secret|access[-_]?token|auth[-_]?token|bearer|"
-    r"bearer[-_]?token|hf[-_]?token|credentials?|private[-_]?key)",
+    r"(.*[-_])?(api[-_]?keys?|authorization|password|passwd|passphrase|secret|access[-_]?token|auth[-_]?token|bearer|"
+    r"bearer[-_]?token|hf[-_]?token|credentials?|private[-_]?key|access[-_]?key|(set[-_]?)?cookies?)",
     re.IGNORECASE,
 )
+# Each keeps what its first group has found.
 TEXTS = (
-    re.compile(r"(?<=://)[^/\s:@]+:[^/\s@]*(?=@)"),  # user:password@ of an address
-    re.compile(r"(?<=://)[^/\s:@]+(?=@)"),
-    re.compile(r"(?i)(?<=bearer )[^\s\"',;]+"),
-    re.compile(r"(?i)(?<=[?&]key=)[^&\s\"']+|(?<=[?&]token=)[^&\s\"']+|(?<=[?&]api_key=)[^&\s\"']+"),
-    re.compile(r"(?i)(?<=api[-_]key[:=])\s*[^\s\"',;&]+"),
-    re.compile(r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|\bhf_[A-Za-z0-9]{16,}|\bnvapi-[A-Za-z0-9_-]{16,}"),
+    re.compile(r"(://)[^/\s]+(?=@)"),  # user:password@ of an address; a password may have an @ of its own
+    re.compile(r"(?i)(\bbearer )[^\s\"',;]+"),
+    re.compile(r"(?i)(\bauthorization[\"']?\s*[:=]\s*[\"']?(?:basic|digest|token|key)\s+)[^\s\"',;]+"),
+    re.compile(
+        r"(?i)([?&](?:[\w-]*[-_])?(?:key|apikey|token|secret|password|passwd|pwd|sig|signature|auth)=)[^&#\s\"']+"
+    ),
+    re.compile(
+        r"(?i)(\b(?:api[-_]?key|access[-_]?token|auth[-_]?token|password|passwd|client[-_]?secret)[\"']?\s*[:=]\s*"
+        r"[\"']?)[^\s\"',;&]+"
+    ),
+    re.compile(
+        r"()\b(?:(?:sk|pk|rk)-[A-Za-z0-9_-]{16,}|hf_[A-Za-z0-9]{16,}|nvapi-[A-Za-z0-9_-]{16,}|gh[opsu]_[A-Za-z0-9]{20,}"
+        r"|AIza[A-Za-z0-9_-]{20,}|AKIA[A-Z0-9]{16})"
+    ),
 )
 
 
@@ -39,7 +48,7 @@ def _clean(value: Any, path: str, found: list[str]) -> Any:
     if isinstance(value, str):
         text = value
         for pattern in TEXTS:
-            text = pattern.sub(WITHHELD, text)
+            text = pattern.sub(rf"\1{WITHHELD}", text)
         if text != value:
             found.append(path)
         return text

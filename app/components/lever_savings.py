@@ -12,7 +12,8 @@ from app.charts import savings_chart
 from app.components.inputs import choice
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, store, t, words, workload_name
-from experiments.levers_view import largest, lever_rows, levers_command, losing_quality, shown_runs
+from experiments.levers_view import largest, lever_rows, losing_quality, shown_runs
+from experiments.report.reproduce import command_of
 from experiments.report.words import MISSING, number, signed_percent
 from experiments.store import Run
 
@@ -59,7 +60,7 @@ def _run(run: Run) -> None:
         st.markdown(f":orange[▲] {t('savings.quality_lost', levers=', '.join(map(lever_name, lost)))}")
     for note in filter(None, (_together(result), t("savings.quality_how"))):
         st.caption(escape(note))
-    st.code(levers_command(run.spec), language="shell", wrap_lines=True)
+    st.code(str(command_of("levers", run.spec)), language="shell", wrap_lines=True)
 
 
 def lever_name(name: str) -> str:

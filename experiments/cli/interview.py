@@ -103,7 +103,8 @@ def review(
     language, progress = checked_lang(lang), Progress()
     found, waiting = progress.cards(), progress.due()
     if question is not None:
-        _one(item(question), answer, "review", progress, language, None, as_json)
+        asked = question if seed is None or ":" in question else f"{question}:{checked_seed(seed)}"
+        _one(item(asked), answer, "review", progress, language, None, as_json)
         return
     if not waiting:
         later = min((card.due for card in found.values()), default=None)
@@ -132,6 +133,7 @@ def mock(
     as_json: Json = False,
 ) -> None:
     """A timed mock interview: topics in turn, no feedback before the end, then the score sheet."""
+    from experiments.interview.answering import answer
     from experiments.interview.items import checked_seed, fresh_seed, item
     from experiments.interview.mock import Mock, new_id, plan
     from experiments.interview.mock import minutes as limit
@@ -148,6 +150,9 @@ def mock(
     given = None if answers is None else _answers_of(answers, refs)
     if given is None and not _can_ask(as_json):
         raise CannotRunError("interview: no terminal to ask on; --answers FILE answers, --plan prints the questions")
+    for ref, text in zip(refs, given or (), strict=False):
+        if text is not None:
+            answer(item(ref), text)  # one that can't be read is refused before the interview begins
     progress = Progress()
     made = Mock(new_id(), progress.now(), limit_s, refs)
     progress.start(made)

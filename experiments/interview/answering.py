@@ -63,6 +63,8 @@ def answer(item: Item, text: str) -> Result:
     """Grade an answer. InputError for text that can't be one: no quantity, no letter of the options, too long."""
     if len(text) > MOST_CHARACTERS:
         raise InputError("answer", f"{len(text):,} characters", f"at most {MOST_CHARACTERS:,}")
+    if any("\ud800" <= char <= "\udfff" for char in text):
+        raise InputError("answer", "bytes that are no UTF-8", "text in UTF-8")
     question, numeric = item.question, item.numeric
     if numeric is not None:
         found = numeric.grade(text)

@@ -31,8 +31,9 @@ class Mock:
         return self.ended or self.started + timedelta(seconds=self.limit_s)
 
     def left_s(self, now: datetime) -> float:
-        """Seconds left, never below 0."""
-        return max(0.0, (self.started + timedelta(seconds=self.limit_s) - now).total_seconds())
+        """Seconds left, from 0 to the limit even where the clock was set back."""
+        left = (self.started + timedelta(seconds=self.limit_s) - now).total_seconds()
+        return min(self.limit_s, max(0.0, left))
 
     def left_share(self, now: datetime) -> float:
         """The same as a share of the limit."""

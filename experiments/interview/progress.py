@@ -10,7 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Literal
@@ -101,7 +101,7 @@ class Progress:
         """All answers, or those of a mock, in the order they came."""
         where, values = ("", ()) if mock is None else (" WHERE mock = ?", (mock,))
         with self._transaction() as db:
-            rows = db.execute(f"SELECT * FROM answers{where} ORDER BY at, id", values).fetchall()
+            rows = db.execute(f"SELECT * FROM answers{where} ORDER BY id", values).fetchall()
         return [_stored(row) for row in rows]
 
     def cards(self) -> dict[str, Card]:
@@ -109,7 +109,8 @@ class Progress:
 
         A question of a mock interview that was left without an answer was missed when that interview closed.
         """
-        answers, now = self.answers(), self.now()
+        now = self.now()
+        answers = _not_ahead(self.answers(), now)
         given = {(one.mock, one.place) for one in answers}
         left_out = [
             Answered(ref.partition(":")[0], mock.closes, False)
@@ -182,6 +183,16 @@ class Progress:
             raise
         except (sqlite3.DatabaseError, OSError) as error:
             raise CannotRunError(f"cannot use the interview's answers {self.path}: {error}") from error
+
+
+def _not_ahead(answers: list[Stored], now: datetime) -> list[Stored]:
+    """The answers, none later than one that came after it, nor than now: a clock that was ahead for a day would
+    otherwise put off a question until that day comes again."""
+    found: list[Stored] = []
+    for one in reversed(answers):
+        now = min(now, one.at)
+        found.append(replace(one, at=now))
+    return found[::-1]
 
 
 def _mock(row: sqlite3.Row) -> Mock:

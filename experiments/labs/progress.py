@@ -1,7 +1,7 @@
 """What a learner has done in each lab: one small JSON file a lab, `labs/LEARNER/LAB.json` under the data home.
 
-Owns the file: it is written beside and renamed, so that a reader or a power cut never meets half of it. What the
-entries mean is session.py's.
+Owns the file: it is written beside and renamed, so that a reader or a power cut never meets half of it, and `alone`
+keeps a page and a terminal from changing it at once. What the entries mean is session.py's.
 """
 
 from __future__ import annotations
@@ -9,7 +9,10 @@ from __future__ import annotations
 import json
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any
 
 from experiments.store.store import data_home
@@ -40,6 +43,21 @@ class Progress:
         """The file of a lab."""
         return self._folder / f"{lab_id}.json"
 
+    @contextmanager
+    def alone(self, lab_id: str) -> Iterator[None]:
+        """Until it is left, whoever else wants to change the lab waits. Not to be entered twice."""
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            file = (self._folder / f".{lab_id}.lock").open("w")
+        except OSError as error:
+            raise CannotRunError(f"the progress of lab {lab_id} can't be kept: {error.strerror or error}") from None
+        with file:
+            with suppress(ImportError):  # a system without flock
+                import fcntl
+
+                fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+
     def load(self, lab_id: str) -> State:
         """What was kept of a lab. CannotRunError, with the way out, when the file is no longer what was written."""
         path = self.path(lab_id)
@@ -49,20 +67,27 @@ class Progress:
             return empty()
         except (OSError, ValueError) as error:
             raise CannotRunError(self._damaged(lab_id, str(error))) from None
-        if not isinstance(found, dict) or found.get("version") != VERSION or found.keys() != empty().keys():
+        if not _is_state(found):
             raise CannotRunError(self._damaged(lab_id, "not of this version"))
         return found
 
     def save(self, lab_id: str, state: State) -> None:
         """Keep it. CannotRunError when the disk takes nothing; what was there before stays."""
         path = self.path(lab_id)
-        beside = path.with_suffix(f".{os.getpid()}.tmp")
+        beside: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            beside.write_text(json.dumps(state, ensure_ascii=False, indent=1), "utf-8")
+            # A name of its own: two pages of one process may save at once.
+            with NamedTemporaryFile("w", dir=path.parent, prefix=f"{lab_id}.", suffix=".tmp", delete=False,
+                                    encoding="utf-8") as file:  # fmt: skip
+                beside = Path(file.name)
+                file.write(json.dumps(state, ensure_ascii=False, indent=1))
+                file.flush()
+                os.fsync(file.fileno())
             beside.replace(path)
         except OSError as error:
-            beside.unlink(missing_ok=True)
+            if beside is not None:
+                beside.unlink(missing_ok=True)
             raise CannotRunError(f"the progress of lab {lab_id} can't be kept: {error.strerror or error}") from None
 
     def reset(self, lab_id: str) -> None:
@@ -74,3 +99,10 @@ class Progress:
 
     def _damaged(self, lab_id: str, why: str) -> str:
         return f"{self.path(lab_id)} can't be read ({why[:80]}); trilemma lab reset {lab_id} begins the lab anew"
+
+
+def _is_state(found: Any) -> bool:
+    if not isinstance(found, dict) or found.get("version") != VERSION or found.keys() != empty().keys():
+        return False
+    parts = [found[name] for name in ("prediction", "figures")]
+    return isinstance(found["answers"], dict) and all(part is None or isinstance(part, dict) for part in parts)

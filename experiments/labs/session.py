@@ -7,7 +7,8 @@ are imported where one is asked for: they load torch, which a list of labs does 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property
@@ -42,7 +43,9 @@ class LabSession:
     def __init__(self, lab: Lab, progress: Progress, store: Store) -> None:
         self.lab, self.progress, self.store = lab, progress, store
         self.kept = progress.load(lab.id)
-        self._refresh()
+        if self._is_of_before():
+            with self._alone():
+                self._refresh()
 
     # -- where it stands ------------------------------------------------------------------------------------------
 
@@ -107,6 +110,10 @@ class LabSession:
 
     def predict(self, text: str) -> None:
         """Keep what the learner expects. InputError when it is no answer, or was said before."""
+        with self._alone():
+            self._predict(text)
+
+    def _predict(self, text: str) -> None:
         asked = self.lab.prediction
         if self.kept["prediction"] is not None:
             raise InputError("prediction", text[:60], f"one a lab; trilemma lab reset {self.lab.id} begins anew")
@@ -123,6 +130,10 @@ class LabSession:
 
         InputError before the prediction, while it runs, or when it is done.
         """
+        with self._alone():
+            return self._start()
+
+    def _start(self) -> str | None:
         self._needs_prediction("run")
         if self.kept["figures"] is None and self.is_running():
             raise InputError("run", self.kept["run_id"], "one run at a time: it is still at work")
@@ -139,6 +150,12 @@ class LabSession:
 
     def collect(self) -> bool:
         """Take the figures of a run that is done; whether they are there. CannotRunError where its result lacks one."""
+        if self.kept["figures"] is None and self.kept["run_id"] is not None:
+            with self._alone():
+                self._collect()
+        return self.kept["figures"] is not None
+
+    def _collect(self) -> bool:
         run = self.run()
         if self.kept["figures"] is None and run is not None and run.state == "done" and run.result is not None:
             self._keep_figures(run.result)
@@ -146,6 +163,10 @@ class LabSession:
 
     def answer(self, question_id: str, text: str) -> Grade:
         """Grade an answer and keep it. InputError before its turn, for a settled question, or for what is no answer."""
+        with self._alone():
+            return self._answer(question_id, text)
+
+    def _answer(self, question_id: str, text: str) -> Grade:
         question = self.lab.question(question_id)
         if question is None:
             raise InputError("question", question_id[:60], ", ".join(one.id for one in self.lab.questions))
@@ -173,6 +194,10 @@ class LabSession:
 
     def reset(self) -> None:
         """Begin anew; the run stays in the store."""
+        with self._alone():
+            self._reset()
+
+    def _reset(self) -> None:
         self.progress.reset(self.lab.id)
         self.kept = self.progress.load(self.lab.id)
 
@@ -258,16 +283,23 @@ class LabSession:
         self.kept["figures"] = {name: known.to_json() for name, known in found.items()}
         self._save()
 
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """A step from what is kept now: another page or a terminal may have gone on since."""
+        with self.progress.alone(self.lab.id):
+            self.kept = self.progress.load(self.lab.id)
+            yield
+
     def _save(self) -> None:
         self.kept["edition"] = self.lab.edition
         self.progress.save(self.lab.id, self.kept)
 
     def _refresh(self) -> None:
         """A lab that has changed since: its figures are made again from the run, where that is still there."""
-        if self.kept["edition"] in (None, self.lab.edition):
+        if not self._is_of_before():
             return
         if not self._still_predicts():
-            self.reset()
+            self._reset()
             return
         had_figures = self.kept["figures"] is not None
         self.kept["figures"] = None
@@ -275,8 +307,11 @@ class LabSession:
         self.kept["answers"] = {name: given for name, given in self.kept["answers"].items() if name in ids}
         if not self.lab.experiment.has_run and had_figures:
             self._keep_figures({})
-        elif not self.collect():
+        elif not self._collect():
             self._save()
+
+    def _is_of_before(self) -> bool:
+        return self.kept["edition"] not in (None, self.lab.edition)
 
     def _still_predicts(self) -> bool:
         """Whether the prediction is one of what the lab asks now."""

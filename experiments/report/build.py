@@ -120,7 +120,7 @@ def _findings(run: Run, records: Sequence[StoredRecord], words: Words) -> Findin
     builder = BUILDERS.get(run.kind, of_anything)
     try:
         return builder(run, run.result, records, words)
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError):
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
         # A result of another version than the builder knows is still shown whole.
         return of_anything(run, run.result, records, words)
 

@@ -130,7 +130,8 @@ def _ledger(chart: Chart, words: Words) -> Markup:
                 middle = f"{100 * (place + size / 2) / scale:.3f}%"
                 parts.append(tag("text", number(size), x=middle, y=top + 35, text_anchor="middle", style=f"fill:{ink}"))
             place += size
-        parts.append(tag("text", number(place), x=f"{100 * place / scale + 0.6:.3f}%", y=top + 35, font_weight="600"))
+        total = MISSING if all(row["bytes"] is None for row in rows) else number(place)
+        parts.append(tag("text", total, x=f"{100 * place / scale + 0.6:.3f}%", y=top + 35, font_weight="600"))
     colours = {name: f"var(--{name})" for name in LEDGER} | {"kv_free": "transparent"}
     legend = _legend([(words(name), colour) for name, colour in colours.items()])
     return join(legend, _svg(chart, 52 * len(arms), *parts))

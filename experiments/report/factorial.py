@@ -89,7 +89,7 @@ def _plot(result: Mapping[str, Any], words: Words) -> Section:
     """Throughput of the four arms, and where both together would be if the gains multiplied."""
     title = f"{words(PLOTTED)}, {words(f'unit_{PLOTTED}')}"
     values = [arm["metrics"][PLOTTED] for arm in result["arms"]]
-    if any(value is None for value in values):
+    if not all(values):  # not measured, or nothing came out: no gain can be formed
         return section(title, "measured", Note(MISSING, "muted"))
     first, second = result["factors"]
     rows = [

@@ -14,6 +14,7 @@ from experiments.report.evaluation import of_eval
 from experiments.report.factorial import of_factorial
 from experiments.report.jitter import of_jitter
 from experiments.report.ladder import of_ladder
+from experiments.report.levers import of_levers
 from experiments.report.plan import of_plan
 from experiments.report.profile import of_profile
 from experiments.report.speculation import of_speculation
@@ -34,4 +35,5 @@ BUILDERS: dict[str, Builder] = {
     "jitter": of_jitter,
     "ladder": of_ladder,
     "cache": of_cache,
+    "levers": of_levers,
 }

@@ -157,6 +157,12 @@ def _cache(spec: Spec) -> Parts:
     return ["cache", *options, *languages, *traffic, *_sets(spec.get("settings"))]
 
 
+def _levers(spec: Spec) -> Parts:
+    chosen = _listed([f"{name}={value}" for name, value in spec.get("levers") or ()])
+    options = _options(spec, {"gpu": "--gpu", **LOAD, "repeats": "--repeats"})
+    return ["levers", "--levers", chosen, *options, *_sets(spec.get("settings"))]
+
+
 def _claim(spec: Spec) -> Parts:
     options = spec.get("options") or {}
     asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
@@ -172,5 +178,5 @@ def _claims(spec: Spec) -> Parts:
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
     "bench": _bench, "compare": _compare, "sweep": _sweep, "jitter": _jitter, "factorial": _factorial, "eval": _eval,
     "speculation": _speculation, "profile": _profile, "claim": _claim, "claims": _claims, "plan": _plan,
-    "ladder": _ladder, "cache": _cache,
+    "ladder": _ladder, "cache": _cache, "levers": _levers,
 }  # fmt: skip

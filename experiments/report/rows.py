@@ -37,8 +37,8 @@ WHOLE = ("arm", "repeat", "step", "time_ns", "tokens")
 EXACT = 2**53
 # What a user set, and what a figure is computed from or with, whatever stands around it.
 GIVEN = ("config", "settings", "workload", "held_equal", "held_because", "derived", "values", "spec", "variable", "slo",
-         "factors", "over", "seed", "repeats_asked")  # fmt: skip
-COMPUTED = (*COSTS, "knees", "limits", "in_other_terms", "predicted")
+         "factors", "over", "seed", "repeats_asked", "from", "to", "order")  # fmt: skip
+COMPUTED = (*COSTS, "knees", "limits", "in_other_terms", "predicted", "attribution", "saved_per_million_requests")
 Row = tuple[Any, ...]
 
 

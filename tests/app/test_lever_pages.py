@@ -13,7 +13,8 @@ import pytest
 from app.charts import savings_chart
 from app.i18n import catalogue, translate
 from experiments.levers import LeversSpec, run_levers
-from experiments.levers_view import largest, lever_rows, levers_command, losing_quality
+from experiments.levers_view import largest, lever_rows, losing_quality
+from experiments.report.reproduce import command_of
 from experiments.store import Store
 from experiments.sweep.run import run_sweep
 from experiments.sweep.spec import SweepSpec
@@ -120,6 +121,6 @@ def test_the_largest_saving_loses_no_quality(stored: tuple[Path, str, str, dict[
 
 def test_the_command_measures_the_same() -> None:
     spec = LeversSpec.from_dict({**SPEC, "settings": {"threads": 1}})
-    line = levers_command(spec.to_dict())
+    line = str(command_of("levers", spec.to_dict()))
     assert "--levers weights=w8a16,answer_cache=on,concurrency=8" in line
     assert "--concurrency 8" in line and "--set threads=1" in line

@@ -10,6 +10,7 @@ import pytest
 
 from experiments.cli import run
 from experiments.interview.items import item, names
+from experiments.interview.progress import Progress
 
 Out = pytest.CaptureFixture[str]
 
@@ -109,3 +110,14 @@ def test_what_is_wrong_is_said_in_one_line(capsys: Out, options: list[str], code
     assert run(["interview", *options]) == code
     err = capsys.readouterr().err
     assert err.startswith(f"trilemma: {field}") and err.count("\n") == 1
+
+
+def test_a_file_with_an_answer_that_is_none_begins_no_interview(capsys: Out, tmp_path: Path) -> None:
+    options = ("--questions", "3", "--topic", "memory", "--seed", "1")
+    planned = told(capsys, "mock", *options, "--plan")["questions"]
+    place = next(at for at, one in enumerate(planned) if one["form"] == "numeric")
+    answers = [None, None, None]
+    answers[place] = "no number"
+    (tmp_path / "answers.json").write_text(json.dumps(answers))
+    assert run(["interview", "mock", *options, "--answers", str(tmp_path / "answers.json")]) == 2
+    assert Progress().mocks() == []

@@ -17,6 +17,7 @@ from experiments.claims.run_all import run_claims
 from experiments.factorial import run_factorial
 from experiments.jitter import run_jitter
 from experiments.kinds import KINDS
+from experiments.levers import run_levers
 from experiments.metrics import compute_metrics
 from experiments.operators.run import changes_json
 from experiments.planner.run import plan
@@ -167,6 +168,11 @@ def _jitter() -> dict[str, Any]:
         return json.loads(json.dumps(run_jitter(SPECS["jitter"], None, "", rig=_virtual(patch))))
 
 
+def _levers() -> dict[str, Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        return json.loads(json.dumps(run_levers(SPECS["levers"], None, "", rig=_virtual(patch))))
+
+
 def _claims() -> dict[str, Any]:
     with TemporaryDirectory() as folder:
         store = Store(Path(folder) / "runs.sqlite3")
@@ -203,12 +209,15 @@ SPECS: dict[str, dict[str, Any]] = {
              "seed": 5},
     "jitter": {"arms": [["whole prompts", {"chunked_prefill": "off"}], ["chunked", {"chunked_prefill": "on"}]],
                "workload": "equal", "num_requests": 4, "max_tokens_cap": 6, "repeats": 2, "seed": 6},
+    "levers": {"levers": [["prefix_cache", "on"], ["concurrency", 4]], "num_requests": 8, "concurrency": 8,
+               "max_tokens_cap": 6, "repeats": 2, "seed": 7, "price_per_device_hour": 2.5, "slo": "ttft_p95=9",
+               "settings": {"threads": 1}},
     "profile": {"step": "decode:2x256", "vary": ["fused_ops", ["off", "on"]], "repeats": 6,
                 "settings": {"threads": 1}},
 }  # fmt: skip
 MADE = {"bench": bench_result, "compare": comparison_result, "claim": _claim, "claims": _claims, "eval": _eval,
         "speculation": _speculation, "profile": _profile, "sweep": _sweep, "factorial": _factorial, "plan": _plan,
-        "jitter": _jitter}  # fmt: skip
+        "jitter": _jitter, "levers": _levers}  # fmt: skip
 
 
 @cache

@@ -279,3 +279,32 @@ def test_a_run_of_a_trace_comes_to_a_machine_without_the_trace(store: Store, the
     there.delete_run(run_id)
     with pytest.raises(InputError):
         import_run(packed(wrong), there)
+
+
+@pytest.mark.parametrize(
+    ("text", "secret"),
+    [
+        ("https://me:pa@ss-word@host/v1", "ss-word"),
+        ("Authorization: Basic bWU6c2VjcmV0", "bWU6c2VjcmV0"),
+        ("https://host/v1?access_token=q1w2e3&n=1", "q1w2e3"),
+        ("https://host/v1?a=1&sig=q1w2e3", "q1w2e3"),
+        ("{'x-api-key': 'q1w2e3'}", "q1w2e3"),
+        ('{"password": "q1w2e3"}', "q1w2e3"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123", "ghp_abc"),
+    ],
+)
+def test_a_secret_within_a_text_is_withheld_and_the_rest_stays(text: str, secret: str) -> None:
+    clean, found = without_secrets({"error": f"before {text} behind"})
+    assert secret not in clean["error"] and found == ["error"]
+    assert clean["error"].startswith("before ") and clean["error"].endswith(" behind")
+    assert without_secrets(clean) == (clean, []), "what was withheld stays so"
+
+
+@pytest.mark.parametrize("name", ["Cookie", "Set-Cookie", "AWS_SECRET_ACCESS_KEY", "api_keys", "X-Api-Key"])
+def test_a_field_with_the_name_of_a_secret_is_withheld(name: str) -> None:
+    assert without_secrets({name: "q1w2e3"})[0] == {name: WITHHELD}
+
+
+@pytest.mark.parametrize("text", ["max_tokens=8 on http://host:80/v1?max_tokens=5", "basic assumptions", "a@b.c"])
+def test_what_only_looks_like_one_stays(text: str) -> None:
+    assert without_secrets({"x": text}) == ({"x": text}, [])

@@ -71,6 +71,7 @@ def test_a_verdict_comes_first_in_words(store: Store) -> None:
         "speculation": "ngram on chat: ",
         "sweep": "atency knee", "factorial": "Throughput: seed=1 alone", "plan": "Cheapest: ",
         "jitter": "p99 of the gap between tokens", "profile": "off: 30 launches, 30.0 ms a step",
+        "levers": "All together save",
     }  # fmt: skip
     for kind, text in expected.items():
         verdict = re.search(r'<p class="verdict">(.*?)</p>', pages[kind]).group(1)
@@ -263,3 +264,51 @@ def test_unknown_runs_and_languages_are_refused(store: Store) -> None:
 def test_specs_of_the_test_are_those_that_arechecked() -> None:
     assert BenchSpec.from_dict(SPECS["bench"]).num_requests == 4
     assert CompareSpec.from_dict(SPECS["compare"]).repeats is None
+
+
+def test_arms_that_all_failed_have_a_report_all_the_same(store: Store) -> None:
+    result = result_of("factorial")
+    for arm in result["arms"]:
+        arm["metrics"]["output_tokens_per_s"] = 0.0
+    page = report_html(stored(store, "factorial", result), store)
+    parsed(page)
+    assert Words("en")("f_effects") in page
+
+
+def test_the_memory_of_an_arm_that_cannot_be_read_is_missing_and_not_0(store: Store) -> None:
+    result = comparison_result()
+    result["arms"][1]["metrics"]["memory"] = dict.fromkeys(result["arms"][1]["metrics"]["memory"])
+    page = report_html(stored(store, "compare", result), store)
+    ledger = page[page.index("Memory ledger") :]
+    totals = re.findall(r'<text x="[^"]*" y="[^"]*" font-weight="600">([^<]*)</text>', ledger[: ledger.index("<table")])
+    assert len(totals) == 2 and totals[1] == words.MISSING and totals[0] != words.MISSING
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_levers_say_what_all_save_then_each_and_where_quality_falls(store: Store, lang: str) -> None:
+    result = result_of("levers")
+    result["levers"][0]["quality"] = {**(result["levers"][0]["quality"] or {}), "verdict": "worse", "change_pct": -9.0}
+    say, page = Words(lang), report_html(stored(store, "levers", result), store, lang)
+    shown = f"{result['attribution']['together_pct']:.1f} %"
+    assert shown in re.search(r'<p class="verdict">(.*?)</p>', page).group(1)  # type: ignore[union-attr]
+    assert say("lv_quality_lost", levers=say("lv_n_prefix_cache")) in page and "−9" in page
+    for row in result["levers"]:
+        assert f"{row['saved_pct']:.1f} %".replace("-", "−") in page
+    assert say("lv_n_concurrency") in page and say("lv_attribution") in page
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+def test_levers_without_answers_partners_or_pairs_have_a_report(store: Store, lang: str) -> None:
+    result, say = result_of("levers"), Words(lang)
+    nothing = dict.fromkeys(("sum_of_each_pct", "product_of_each_pct", "together_pct"))
+    lonely = {"ratio": None, "ci95": None, "verdict": "undecided", "reason": "too few"}
+    for row in (*result["levers"], result["together"]):
+        row |= {"quality": None, "same_answers_share": None, "saved_pct": None, "saved_ci95": None,
+                "saved_per_million_requests": None, "verdict": "inconclusive", "provenance": "simulated"}  # fmt: skip
+    result |= {"attribution": {**nothing, "interaction": lonely}, "provenance": "simulated", "cancelled": True}
+    page = report_html(stored(store, "levers", result), store, lang)
+    for text in ("lv_no_repeat", "lv_none", "lv_unread_line", "partial", "c_simulated"):
+        assert say(text) in page, text
+    alone = {**result, "attribution": None, "together": None, "levers": result["levers"][:1]}
+    page = report_html(stored(store, "levers", alone), store, lang)
+    assert say("lv_attribution") not in page and f"<h2>{say('result')}</h2>" not in page

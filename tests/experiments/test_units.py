@@ -60,6 +60,15 @@ from ledger.errors import InputError
         ("400 Gbps", "GB/s", 50),
         ("242 FLOP/B", "FLOP/B", 242),
         ("-3.5 ms", "ms", -3.5),
+        ("−3.5 ms", "ms", -3.5),
+        ("10⁹ B", "GB", 1),
+        ("10^9 B", "GB", 1),
+        ("1.3×10⁹ B", "GB", 1.3),
+        ("5 × 10⁻³ s", "ms", 5),
+        ("989 TFLOPS", "TFLOP/s", 989),
+        ("2 hrs", "h", 2),
+        ("16 requests", "sequences", 16),
+        ("5 个", "cards", 5),
     ],
 )
 def test_a_quantity_is_read_in_the_unit_asked_for(text: str, unit: str, value: float | None) -> None:
@@ -75,6 +84,8 @@ def test_a_quantity_is_read_in_the_unit_asked_for(text: str, unit: str, value: f
     [
         ("16 G", "GiB"), ("16 Gb", "GiB"), ("16K", "KiB"), ("", "s"), ("many", "s"), ("16 s", "GiB"), ("1,5", "GiB"),
         ("16-17 GiB", "GiB"), ("$5", "GiB"), ("nan", "s"), ("inf", "s"), ("1" * 300, "s"), ("3 apples", "cards"),
+        ("4 layers", "cards"), ("720 card-hours", "cards"), ("8 头", "layers"), ("5 steps", "blocks"), ("1e999", "GB"),
+        ("-1e999", "s"), ("0,700", "x"), ("5²", "x"), ("1.0.0", "x"),
     ],
 )  # fmt: skip
 def test_what_is_no_quantity_or_can_be_read_in_two_ways_is_refused_in_one_line(text: str, unit: str) -> None:

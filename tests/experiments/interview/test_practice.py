@@ -188,3 +188,31 @@ def test_page_and_command_line_may_write_at_once(tmp_path: Path) -> None:
         other.join(60)
     assert [other.exitcode for other in others] == [0, 0]
     assert len(Progress(path).answers()) == 24
+
+
+def test_a_clock_that_was_ahead_puts_no_question_off(progress: Progress, clock: Clock) -> None:
+    clock.now = START + 400 * DAY
+    progress.add(answer(item("kv_gqa:1"), "0.001"), "ask")
+    clock.now = START
+    progress.add(answer(item("kv_mla:1"), right("kv_mla:1")), "ask")
+    clock.now = START + DAY
+    assert [card.name for card in progress.due()] == ["kv_gqa"]
+    progress.add(answer(item("kv_gqa:2"), right("kv_gqa:2")), "review")
+    assert progress.cards()["kv_gqa"].box == 2 and progress.due() == []
+
+
+def test_a_clock_set_back_gives_no_more_than_the_limit() -> None:
+    mock = Mock("m", START, 1800, ("kv_gqa:1",))
+    assert mock.left_s(START - DAY) == 1800 and mock.left_share(START - DAY) == 1.0
+
+
+@pytest.mark.parametrize("text", ["1e999", "-1e400 GiB"])
+def test_a_number_beyond_all_bounds_is_no_answer(text: str) -> None:
+    with pytest.raises(InputError):
+        answer(item("kv_gqa:1"), text)
+
+
+def test_bytes_that_are_no_text_are_refused() -> None:
+    name = next(name for name in names() if form_of(name) == "open")
+    with pytest.raises(InputError, match="UTF-8"):
+        answer(item(name), "bandwidth \udcff")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from experiments.labs.grade import Grade, check_answer, grade, shown_choices
 from experiments.labs.keys import look_up
 from experiments.labs.lab import Question
 from experiments.labs.mistakes import mistake_behind
+from experiments.labs.progress import empty
 from experiments.labs.quantities import convert, parse_quantity, say_quantity
 from experiments.store import Store
 from ledger.errors import CannotRunError, InputError
@@ -221,7 +223,7 @@ def test_a_lab_that_changed_takes_its_figures_from_the_stored_run_again(
 def test_a_damaged_file_is_one_line_with_the_way_out(triangle: Lab, tmp_path: Path) -> None:
     path = Progress(home=tmp_path).path(triangle.id)
     path.parent.mkdir(parents=True)
-    for text in ("{", "[]", '{"version": 9}'):
+    for text in ("{", "[]", '{"version": 9}', json.dumps({**empty(), "answers": []})):
         path.write_text(text, "utf-8")
         with pytest.raises(CannotRunError, match="trilemma lab reset triangle begins the lab anew"):
             session_of(triangle, tmp_path)
@@ -245,3 +247,33 @@ def test_a_path_reads_what_it_names_and_says_what_is_missing() -> None:
     for path in ("points[value=2].m", "points[5].m", "nothing", "points[0].m.q", "points.m"):
         with pytest.raises(CannotRunError, match="the run's result has no"):
             look_up(result, path)
+
+
+def test_a_page_and_a_terminal_at_once_lose_no_answer(triangle: Lab, tmp_path: Path, scripted_jobs: None) -> None:
+    page = session_of(triangle, tmp_path)
+    page.predict("2")
+    terminal = session_of(triangle, tmp_path)
+    page.start()
+    assert page.collect()
+    first, second = triangle.questions[:2]
+    page.answer(first.id, right_text(page, first))
+    assert terminal.collect(), "it was opened before the run, and sees what the page has done since"
+    terminal.answer(second.id, right_text(terminal, second))
+    assert set(session_of(triangle, tmp_path).kept["answers"]) == {first.id, second.id}
+    with pytest.raises(InputError):
+        page.predict("3")
+
+
+def test_threads_that_save_at_once_leave_a_whole_file(tmp_path: Path) -> None:
+    progress, states = Progress(home=tmp_path), []
+    for place in range(8):
+        states.append({**empty(), "run_id": f"{place}" * 20_000})
+
+    def save(place: int) -> None:
+        for _ in range(10):
+            progress.save("x", states[place])
+            assert progress.load("x") in states
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(save, range(8)))
+    assert [path.name for path in progress.path("x").parent.iterdir()] == ["x.json"]
