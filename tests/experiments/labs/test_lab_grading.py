@@ -252,12 +252,15 @@ def test_a_path_reads_what_it_names_and_says_what_is_missing() -> None:
 def test_a_page_and_a_terminal_at_once_lose_no_answer(triangle: Lab, tmp_path: Path, scripted_jobs: None) -> None:
     page = session_of(triangle, tmp_path)
     page.predict("2")
-    terminal = session_of(triangle, tmp_path)
+    early = session_of(triangle, tmp_path)
     page.start()
+    terminal = session_of(triangle, tmp_path)
     assert page.collect()
     first, second = triangle.questions[:2]
     page.answer(first.id, right_text(page, first))
-    assert terminal.collect(), "it was opened before the run, and sees what the page has done since"
+    with pytest.raises(InputError):
+        early.start()
+    assert terminal.collect(), "it waited for the run, and sees what the page has done since"
     terminal.answer(second.id, right_text(terminal, second))
     assert set(session_of(triangle, tmp_path).kept["answers"]) == {first.id, second.id}
     with pytest.raises(InputError):
