@@ -14,6 +14,7 @@ def _result(tpot: float, simulated_knee: int = 2) -> dict[str, Any]:
     run = {
         "kind": "run", "formats": "none/auto", "case": "closed", "counted": ["tpot", "throughput"],
         "errors_pct": {"tpot": tpot, "ttft": 99.0, "throughput": -4.0},
+        "errors_without_drift_pct": {"tpot": tpot - 20.0, "ttft": 99.0, "throughput": -24.0},
     }  # fmt: skip
     knee = {"kind": "knee", "formats": "none/auto", "rates": list(simulator_error.LADDER), "measured": 3,
             "simulated": simulated_knee}  # fmt: skip
@@ -24,13 +25,14 @@ def _result(tpot: float, simulated_knee: int = 2) -> dict[str, Any]:
 def test_errors_are_those_that_count_and_the_knee_may_be_next_to_the_measured_one() -> None:
     good = _result(-6.0)
     assert good["errors"] == {
-        "tpot": {"mape_pct": 6.0, "max_pct": 6.0, "n": 1},
-        "throughput": {"mape_pct": 4.0, "max_pct": 4.0, "n": 1},
+        "tpot": {"mape_pct": 6.0, "max_pct": 6.0, "without_drift_mape_pct": 26.0, "n": 1},
+        "throughput": {"mape_pct": 4.0, "max_pct": 4.0, "without_drift_mape_pct": 24.0, "n": 1},
     }
     assert simulator_error._holds(good)
     assert not simulator_error._holds(_result(-11.0)) and not simulator_error._holds(_result(1.0, simulated_knee=1))
     table = simulator_error.markdown(good)
     assert "| -6.0 % | (+99.0 %) | -4.0 % |" in table and "**6.0 %**" in table
+    assert "26.0 %" in table and "as fast as when it was calibrated" in table
 
 
 def test_the_knee_is_the_last_rate_before_first_tokens_wait() -> None:
