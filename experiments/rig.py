@@ -164,7 +164,9 @@ def warm_up(
     # would warm nothing. A router sends all of it on, so that both models get warm.
     queue = max(config.max_queue, WARM_UP_REQUESTS)
     off: dict[str, Any] = {"rate_limit_rps": 0.0, "exact_cache": "off", "semantic_cache": "off"}
-    engine = rig.engine(replace(config, max_queue=queue, router_threshold=0.0, **off))
+    if config.router != "off":
+        off["router_threshold"] = 0.0
+    engine = rig.engine(replace(config, max_queue=queue, **off))
     durations: list[float] = []
     while len(durations) < most:
         start_ns = engine.clock.now_ns()

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from report_runs import page_of
 
 from experiments import loadgen
 from experiments.bench import run_bench
@@ -26,6 +25,7 @@ from experiments.sweep.spec import SweepSpec
 from experiments.targets import EndpointTarget, choice
 from ledger.errors import InputError
 from tests.experiments.mock_server import MockServer, Turn
+from tests.experiments.report_runs import page_of
 from tests.experiments.test_endpoint import Bytes
 
 SMALL = {"workload": "equal", "num_requests": 3, "max_tokens_cap": 4}

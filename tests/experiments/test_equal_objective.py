@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-from report_runs import page_of
 
 from experiments import loadgen
 from experiments.cli.tables import print_comparison
@@ -17,6 +16,7 @@ from experiments.spec import CompareSpec
 from experiments.store import Run
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
+from tests.experiments.report_runs import page_of
 
 # One seat, 10 ms a step and nothing a token: a request of one prompt step and two of decode is served in 30 ms.
 SPEC = {"variable": "seed", "values": [0, 1], "workload": "mixed", "num_requests": 12, "max_tokens_cap": 3,

@@ -8,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from report_runs import page_of
 
 from core_engine.config import EngineConfig
 from experiments import loadgen
@@ -23,6 +22,7 @@ from experiments.spec import parse_vary
 from experiments.store import Run, Store
 from ledger.errors import InputError
 from tests.experiments.fakes import FakeRig, VirtualClock
+from tests.experiments.report_runs import page_of
 
 FACTORS = [["seed", [0, 1]], ["block_size", [16, 32]]]
 CURVES = ["ttft_s", "itl_s", "output_tokens_per_s", "cost_per_request", "quality"]

@@ -7,7 +7,6 @@ import re
 from html.parser import HTMLParser
 
 import pytest
-from report_runs import comparison_record, comparison_result, page_of
 
 from experiments.report import LANGUAGES, headline, verdict_sentence
 from experiments.report.charts import draw, ticks
@@ -17,6 +16,7 @@ from experiments.report.html import Markup, join, tag
 from experiments.report.words import WORDS, Words, curve_value, interval, number, signed_percent
 from experiments.store import Run, StoredRecord
 from ledger.errors import InputError
+from tests.experiments.report_runs import comparison_record, comparison_result, page_of
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b>"
 

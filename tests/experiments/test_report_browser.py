@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from report_runs import SPECS, result_of, stored
 
 from experiments.cli import run as command_line
 from experiments.report import report_html, report_json
 from experiments.store import Store
 from tests.core_engine.conftest import make_llama
+from tests.experiments.report_runs import SPECS, result_of, stored
 
 pytestmark = pytest.mark.slow
 

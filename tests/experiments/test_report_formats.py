@@ -22,7 +22,6 @@ import nbformat
 import pyarrow.parquet as pq
 import pytest
 from markdown_it import MarkdownIt
-from report_runs import SPECS, bench_result, checked, comparison_result, result_of, run_record, stored
 
 from experiments.metrics import compute_metrics
 from experiments.report import FORMATS, report_bytes
@@ -33,6 +32,7 @@ from experiments.report.words import Words, number
 from experiments.spreadsheet import safe
 from experiments.store import Store
 from ledger.errors import InputError
+from tests.experiments.report_runs import SPECS, bench_result, checked, comparison_result, result_of, run_record, stored
 
 ROOT = Path(__file__).resolve().parents[2]
 TYPED = [

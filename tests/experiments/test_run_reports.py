@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from records import record, request
-from report_runs import SPECS, bench_result, checked, comparison_result, result_of, stored
 from test_report import _Balance
 
 from experiments import jobs
@@ -28,6 +27,7 @@ from experiments.report.words import WORDS, Words, number
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
 from ledger.errors import InputError
+from tests.experiments.report_runs import SPECS, bench_result, checked, comparison_result, result_of, stored
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b onclick=x>"
 
