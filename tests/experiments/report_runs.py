@@ -10,7 +10,6 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from records import MS, record, request, step
 
 from experiments import loadgen
 from experiments.claims.run_all import run_claims
@@ -35,6 +34,7 @@ from experiments.store import Run, Store, StoredRecord
 from experiments.sweep.run import run_sweep
 from ledger.errors import CannotRunError
 from tests.experiments.fakes import FakeRig, VirtualClock
+from tests.experiments.records import MS, record, request, step
 
 
 def page_of(run: Run, records: Sequence[StoredRecord], lang: str = "en") -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
 from experiments.metrics import compute_metrics
 from experiments.metrics.kv import KINDS, kinds_by_step, kv_waste
 from experiments.metrics.slots import concurrency, prefix, slots
+from tests.experiments.records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
 
 def test_reserved_room_is_split_by_whether_tokens_came():

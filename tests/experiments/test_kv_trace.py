@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
 from experiments.kv_trace import block_grid, blocks_at, has_blocks, kinds_over_time, pool_of
 from experiments.memory_view import live_kv_bytes
 from experiments.metrics.kv import KINDS
+from tests.experiments.records import MS, contiguous_record, kv_record, kv_step, record, request, step
 
 
 def block_cells(made, **options):

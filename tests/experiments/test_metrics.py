@@ -5,12 +5,12 @@ from __future__ import annotations
 import random
 
 import pytest
-from records import MS, record, request, step
 
 from experiments.metrics import PARTS, compute_metrics, parse_slo, waterfall
 from experiments.metrics.host import host_work
 from experiments.metrics.latency import itl_gaps, tpot_s, ttft_s
 from ledger.errors import InputError
+from tests.experiments.records import MS, record, request, step
 
 
 def test_tpot_leaves_the_first_token_out():

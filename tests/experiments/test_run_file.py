@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import contiguous_record
 
 from experiments.run_file import export_run, import_run
 from experiments.spec import BenchSpec, CompareSpec
@@ -19,6 +18,7 @@ from experiments.store import DamagedRecord, Run, Store
 from experiments.store.columns import to_parquet
 from experiments.withheld import WITHHELD, without_secrets
 from ledger.errors import CannotRunError, InputError
+from tests.experiments.records import contiguous_record
 
 RESULT = {"arms": [{"value": "static", "metrics": {"x": 1}}, {"value": "continuous"}], "variable": "batching"}
 Files = dict[str, bytes]

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from records import record, request
 from test_report import _Balance
 
 from experiments import jobs
@@ -27,6 +26,7 @@ from experiments.report.words import WORDS, Words, number
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
 from ledger.errors import InputError
+from tests.experiments.records import record, request
 from tests.experiments.report_runs import SPECS, bench_result, checked, comparison_result, result_of, stored
 
 HOSTILE = "</script><script>alert(1)</script>\"'&<b onclick=x>"

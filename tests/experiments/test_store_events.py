@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from records import contiguous_record
 
 from experiments.store import DamagedRecord, Store, events
 from experiments.store.columns import NotAsWritten, from_parquet, to_parquet
 from experiments.store.identity import spec_hash
 from ledger.errors import CannotRunError, InputError
+from tests.experiments.records import contiguous_record
 
 NOT_SURROGATES = st.characters(exclude_categories=["Cs"])
 TEXT = st.text(NOT_SURROGATES, max_size=6)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from records import MS, record, request, step
-
 from experiments.timeline import last_token_s, request_segments
+from tests.experiments.records import MS, record, request, step
 
 STEPS = [step(i, 10 * i, 10 * i + 1, 10 * i + 9, 10 * i + 10) for i in range(8)]
 

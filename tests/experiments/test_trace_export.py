@@ -6,9 +6,9 @@ import json
 from itertools import pairwise
 
 import pytest
-from records import MS, contiguous_record, record, request, step
 
 from experiments.trace_export import chrome_trace
+from tests.experiments.records import MS, contiguous_record, record, request, step
 
 
 @pytest.fixture

@@ -1,10 +1,10 @@
 """One run in the words of vLLM's benchmark, GuideLLM and AIPerf; each expected value by their published formula."""
 
 import pytest
-from records import MS, record, request
 
 from experiments.metrics import compute_metrics
 from experiments.metrics.translation import in_other_terms, nearest_rank
+from tests.experiments.records import MS, record, request
 
 
 def found(made, tool, name):
