@@ -10,7 +10,7 @@ import streamlit as st
 from app.charts import levers_chart
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
-from app.navigation import roofline_page
+from app.navigation import page_of
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.cost_view import CostSetting, CostView
 from experiments.report.words import MISSING, number, signed_percent
@@ -162,6 +162,8 @@ def export(view: CostView, command: str) -> None:
     st.markdown(f"## {t('result.export')}")
     st.caption(t("ledger.export_caption"))
     files("cost", view.report, view.rows)
-    st.page_link(roofline_page(), label=t("cost.to_roofline"), icon=":material/show_chart:", query_params=same_model())
+    st.page_link(
+        page_of("roofline"), label=t("cost.to_roofline"), icon=":material/show_chart:", query_params=same_model()
+    )
     st.code(command, language="shell", wrap_lines=True)
     link()

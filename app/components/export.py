@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.components.report_files import report_files
 from app.components.section import csv_of
-from app.navigation import trace_page
+from app.navigation import page_of
 from app.state import language, t
 from experiments.metrics.table import request_rows
 from experiments.report.comparison import reproduce_command
@@ -39,7 +39,7 @@ def export(run: Run, records: Sequence[StoredRecord]) -> None:
             ":material/table:",
         )
     address = {"run": run.id, "lang": language()}
-    st.page_link(trace_page(), label=t("result.trace"), icon=":material/stacked_bar_chart:", query_params=address)
+    st.page_link(page_of("trace"), label=t("result.trace"), icon=":material/stacked_bar_chart:", query_params=address)
     st.code(reproduce_command(run.spec), language="shell", wrap_lines=True)
     st.caption(t("result.link"))
     st.code(f"{st.context.url}?run={run.id}&lang={language()}", language=None, wrap_lines=True)

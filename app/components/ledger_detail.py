@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
-from app.navigation import roofline_page, workbench_page
+from app.navigation import page_of
 from app.state import badge, language, t
 from experiments.ledger_view import KvTerm, LedgerView, ledger_rows
 from experiments.report.words import MISSING
@@ -153,7 +153,7 @@ def trap(d: Deployment, view: LedgerView) -> None:
         st.markdown(t("ledger.trap_windows"))
     st.markdown(t("ledger.trap_pages", block=d.block_size, most=(d.block_size or 1) - 1))
     address = {"variable": "kv_layout", "lang": language()}
-    st.page_link(workbench_page(), label=t("ledger.to_workbench"), icon=":material/science:", query_params=address)
+    st.page_link(page_of("workbench"), label=t("ledger.to_workbench"), icon=":material/science:", query_params=address)
 
 
 def weights(view: LedgerView) -> None:
@@ -229,7 +229,7 @@ def export(view: LedgerView, command: str) -> None:
     st.caption(t("ledger.export_caption"))
     files("ledger", view.report, ledger_rows(view))
     address = same_model()
-    st.page_link(roofline_page(), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=address)
+    st.page_link(page_of("roofline"), label=t("ledger.to_roofline"), icon=":material/show_chart:", query_params=address)
     st.code(command, language="shell", wrap_lines=True)
     if "config.json" in command:
         st.caption(t("ledger.command_note"))

@@ -7,7 +7,7 @@ import streamlit as st
 from app.components.advisor_results import cause_name
 from app.components.advisor_test import beside
 from app.components.section import escape
-from app.navigation import advisor_page
+from app.navigation import page_of
 from app.state import language, store, t
 from experiments.advisor_view import next_step as diagnosed
 from experiments.store import Run
@@ -28,6 +28,6 @@ def next_step(run: Run) -> None:
             st.markdown(escape(t("advisor.sentence_found", cause=cause_name(top.cause),
                                  means=t(f"advisor.means_{top.cause}"))))  # fmt: skip
         st.page_link(
-            advisor_page(), label=t("advisor.to_advisor"), icon=":material/lightbulb:",
+            page_of("advisor"), label=t("advisor.to_advisor"), icon=":material/lightbulb:",
             query_params={"run": run.id, "arm": "1", "lang": language()},
         )  # fmt: skip

@@ -11,7 +11,7 @@ from app.components import draft as drafts
 from app.components.factorial_draft import begin
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
-from app.navigation import factorial_page
+from app.navigation import page_of
 from app.state import t, workload_name
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.report.words import signed_percent
@@ -152,7 +152,7 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
         st.rerun()
     if entry.name in drafts.STARTS and st.button(t("picker.start_two"), key=f"two-{entry.name}"):
         begin(current, entry.name)
-        st.switch_page(factorial_page())
+        st.switch_page(page_of("factorial"))
     if st.button(t("picker.leave_it"), key=f"leave-{entry.name}"):
         st.rerun()
 

@@ -11,7 +11,7 @@ from app.charts import crossover_chart, roofline_chart, time_share_chart, time_u
 from app.charts.roofline import SELECTION
 from app.components.calculator import files, link, same_model
 from app.components.section import escape, section_head
-from app.navigation import ledger_page
+from app.navigation import page_of
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.report.words import MISSING, number
 from experiments.roofline_view import RooflineView, StepSetting, bars_of, roofline_rows
@@ -214,5 +214,7 @@ def export(view: RooflineView) -> None:
     st.markdown(f"## {t('result.export')}")
     st.caption(t("roofline.export_caption"))
     files("roofline", view.reports, roofline_rows(view))
-    st.page_link(ledger_page(), label=t("roofline.to_ledger"), icon=":material/table_rows:", query_params=same_model())
+    st.page_link(
+        page_of("ledger"), label=t("roofline.to_ledger"), icon=":material/table_rows:", query_params=same_model()
+    )
     link()

@@ -7,23 +7,10 @@ from io import BytesIO
 from typing import Any
 
 import streamlit as st
-from streamlit.navigation.page import StreamlitPage
 
 from app.components.report_files import report_formats
 from app.components.section import escape
-from app.navigation import (
-    claims_page,
-    factorial_page,
-    kernels_page,
-    load_page,
-    parallel_page,
-    plan_page,
-    playbook_page,
-    quantization_page,
-    speculation_page,
-    trace_page,
-    workbench_page,
-)
+from app.navigation import page_of
 from app.state import error_text, language, set_address, store, t, translated
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
@@ -39,17 +26,19 @@ from ledger.errors import CannotRunError, InputError
 
 PAGE_SIZE = 25
 MOST_COMPARED = 4
-PAGES: dict[str, Callable[[], StreamlitPage]] = {
-    "compare": workbench_page,
-    "factorial": factorial_page,
-    "eval": quantization_page,
-    "speculation": speculation_page,
-    "profile": kernels_page,
-    "sweep": load_page,
-    "plan": plan_page,
-    "jitter": parallel_page,
-    "ladder": playbook_page,
-    "claims": claims_page,
+# Kind of run -> the page that shows it.
+PAGES: dict[str, str] = {
+    "compare": "workbench",
+    "factorial": "factorial",
+    "eval": "quantization",
+    "speculation": "speculation",
+    "profile": "kernels",
+    "sweep": "load",
+    "plan": "plan",
+    "jitter": "parallel",
+    "ladder": "playbook",
+    "cache": "caching",
+    "claims": "claims",
 }
 
 
@@ -133,9 +122,10 @@ def _row(run: Run) -> None:
 def _links(run: Run, *, details: bool) -> None:
     address = {"run": run.id, "lang": language()}
     if run.kind in PAGES:
-        st.page_link(PAGES[run.kind](), label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
+        link = page_of(PAGES[run.kind])
+        st.page_link(link, label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
     if kind_of(run.kind).has_events and store().record_keys(run.id):
-        st.page_link(trace_page(), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
+        st.page_link(page_of("trace"), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
     if details:
         st.button(t("runs.details"), f"details-{run.id}", icon=":material/info:", type="tertiary", on_click=set_address,
                   kwargs={"run": run.id})  # fmt: skip

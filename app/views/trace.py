@@ -10,7 +10,7 @@ import streamlit as st
 from app.components.accounts import accounts_section
 from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
-from app.navigation import workbench_page
+from app.navigation import page_of
 from app.state import set_address, store, t, workload_name
 from experiments.store import Run
 from experiments.trace_view import TraceView, arms_of, trace_view
@@ -62,7 +62,7 @@ def _run() -> Run | None:
             asked = None
     if not runs:
         st.markdown(t("trace.no_runs"))
-        st.page_link(workbench_page(), label=t("nav.workbench"), icon=":material/science:")
+        st.page_link(page_of("workbench"), label=t("nav.workbench"), icon=":material/science:")
         return None
     ids = [run.id for run in runs]
     chosen = st.selectbox(

@@ -122,6 +122,16 @@ CHECKED_BY_LADDER: dict[str, Callable[[Mapping[str, Any], climbing.Ladder], dict
 CHECKED_BY_LEVERS: dict[str, Callable[[Mapping[str, Any], cost_levers.Levers], dict[str, Any]]] = {
     "C49": cost_levers.check,
 }
+# Those whose check runs experiments of a kind, which are kept as runs of their own.
+CHECKED_BY_KIND: dict[str, Mapping[str, Callable[..., dict[str, Any]]]] = {
+    "sweep": CHECKED_BY_SWEEP,
+    "jitter": CHECKED_BY_JITTER,
+    "cache": CHECKED_BY_CACHE,
+    "ladder": CHECKED_BY_LADDER,
+    "levers": CHECKED_BY_LEVERS,
+    "compare": CHECKED_BY_COMPARISON,
+    "factorial": CHECKED_BY_FACTORIAL,
+}
 # One run, not a comparison: a job with `bench`.
 CHECKED_BY_RUN = {"C03": memory_accounts.check}
 OPTIONS = ("num_requests", "repeats", "settings", "seed", "price_per_device_hour")
@@ -177,27 +187,13 @@ def run_claim(
     elif claim.id in CHECKED_BY_DRAFTS:
         measure = measure or _stored_drafts(store or Store(), on_live, should_cancel)
         found = CHECKED_BY_DRAFTS[claim.id](options or {}, measure)
-    elif claim.id in CHECKED_BY_SWEEP:
-        sweep = sweep or _stored("sweep", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_SWEEP[claim.id](options or {}, sweep)
-    elif claim.id in CHECKED_BY_JITTER:
-        jitter = jitter or _stored("jitter", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_JITTER[claim.id](options or {}, jitter)
-    elif claim.id in CHECKED_BY_CACHE:
-        cache = cache or _stored("cache", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_CACHE[claim.id](options or {}, cache)
-    elif claim.id in CHECKED_BY_LADDER:
-        ladder = ladder or _stored("ladder", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_LADDER[claim.id](options or {}, ladder)
-    elif claim.id in CHECKED_BY_LEVERS:
-        levers = levers or _stored("levers", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_LEVERS[claim.id](options or {}, levers)
-    elif claim.id in CHECKED_BY_COMPARISON:
-        compare = compare or _stored("compare", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_COMPARISON[claim.id](options or {}, compare)
-    elif claim.id in CHECKED_BY_FACTORIAL:
-        factorial = factorial or _stored("factorial", store or Store(), on_live, should_cancel)
-        found = CHECKED_BY_FACTORIAL[claim.id](options or {}, factorial)
+    elif (kind := next((name for name, by in CHECKED_BY_KIND.items() if claim.id in by), None)) is not None:
+        given = {
+            "sweep": sweep, "jitter": jitter, "cache": cache, "ladder": ladder, "levers": levers, "compare": compare,
+            "factorial": factorial,
+        }[kind]  # fmt: skip
+        runs = given or _stored(kind, store or Store(), on_live, should_cancel)
+        found = CHECKED_BY_KIND[kind][claim.id](options or {}, runs)
     elif claim.lab:
         found = {"verdict": "lab", "reason": f"a lab teaches it: trilemma lab show {claim.lab}", "evidence": []}
     else:
