@@ -12,6 +12,7 @@ from app.components.report_files import report_formats
 from app.components.section import escape
 from app.navigation import page_of
 from app.state import error_text, language, set_address, store, t, translated
+from app.views.trace import KINDS as TRACED
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
 from experiments.report import answer_of, headline
@@ -124,7 +125,7 @@ def _links(run: Run, *, details: bool) -> None:
     if run.kind in PAGES:
         link = page_of(PAGES[run.kind])
         st.page_link(link, label=t("runs.open"), icon=":material/open_in_new:", query_params=address)
-    if kind_of(run.kind).has_events and store().record_keys(run.id):
+    if run.kind in TRACED and store().record_keys(run.id):
         st.page_link(page_of("trace"), label=t("runs.trace"), icon=":material/stacked_bar_chart:", query_params=address)
     if details:
         st.button(t("runs.details"), f"details-{run.id}", icon=":material/info:", type="tertiary", on_click=set_address,
