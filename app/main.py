@@ -59,7 +59,7 @@ def main() -> None:
     st.set_page_config(page_title="Trilemma", page_icon=str(ICON), layout="wide")
     st.html(STYLE)
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
-    chosen = st.navigation(groups())
+    chosen = st.navigation(groups(), expanded=True)
     sidebar()
     try:
         chosen.run()
