@@ -114,6 +114,7 @@ LEFT_OUT = {
     "router_small": "acts with the router alone",
     "router_threshold": "acts with the router alone",
 }
+NOT_CONSIDERED = "nobody has said yet which values of it to draw"
 STOPPED = ("KeyboardInterrupt", "SystemExit")  # errors of runs that somebody stopped, which are made again
 WORKLOADS = ("mixed", "equal", "chat", "long-doc", "long-prompts", "long-tail", "shared-prefix", "code", "copy", "zh")
 LOADS: tuple[dict[str, Any], ...] = (
@@ -124,6 +125,11 @@ LOADS: tuple[dict[str, Any], ...] = (
     {"rate_rps": 8.0, "num_requests": 10},
 )
 SHORT = {"max_tokens_cap": 16, "max_prompt_tokens": 192}
+
+
+def left_out() -> dict[str, str]:
+    """Every variable of the registry that is never drawn, and why."""
+    return {name: LEFT_OUT.get(name, NOT_CONSIDERED) for name in VARIABLES if name not in OFFERED}
 
 
 def draw(seed: int, count: int, base: Mapping[str, Value], without: frozenset[str] = frozenset()) -> list[CompareSpec]:
@@ -351,7 +357,7 @@ def gathered(
         "failed": [{"spec": run.spec, "error": run.error} for run in runs["scored"] if run and run.state == "failed"],
         "done": done,
         "complete": done == {"pilot": len(pilot), "scored": len(scored)},
-        "drawn": {"seed": seed, "settings": dict(base), "repeats": REPEATS, "left_out": LEFT_OUT},
+        "drawn": {"seed": seed, "settings": dict(base), "repeats": REPEATS, "left_out": left_out()},
         "calibrations": [
             {"for": {n: v for n, v in entry["for"].items() if v != VARIABLES[n].default}, "date": entry["date"],
              "error_pct": _error_pct(entry)}

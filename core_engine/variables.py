@@ -11,14 +11,17 @@ from typing import Any
 from core_engine.cache_variables import CACHE_VARIABLES
 from core_engine.saving_variables import SAVING_VARIABLES
 from core_engine.variable import Value, Variable
+from ledger.block_formats import W4A16_METHODS as W4A16
 from ledger.errors import InputError
 
 __all__ = ["VARIABLES", "Value", "Variable", "parse_setting", "parse_value", "variable"]
 
-W4A16 = ("w4a16-rtn", "w4a16-awq", "w4a16-gptq")
-QUANTIZED = ("as-stored", "w8a16", "w8a8", *W4A16)
+MADE_HERE = ("w8a16", "w8a8", *W4A16)  # formats that weights are quantized to when they are loaded
+QUANTIZED = ("as-stored", *MADE_HERE)
 KV_SPLITS = ("1", "2", "4", "8", "16", "32")
 KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "int2")
+LOOK_UPS = ("ngram",)  # forms of draft that need no file and read tokens alone
+TRAINED_DRAFTS = ("draft", "medusa", "eagle", "self")
 # What ranks don't compute: a step that is one call, formats whose groups a shard would cut, drafts that read the model.
 MOST_RANKS = 64
 NOT_ON_RANKS: dict[str, Value | tuple[Value, ...]] = {
@@ -28,14 +31,14 @@ NOT_ON_RANKS: dict[str, Value | tuple[Value, ...]] = {
     "pin_threads": "auto",
     "weights": QUANTIZED,
     "head_weights": "int8",
-    "speculation": ("draft", "medusa", "eagle", "self"),
+    "speculation": TRAINED_DRAFTS,
 }
 # What two processes that hand KV over lack: GPUs, batches with rules of their own, KV that is not all in its blocks.
 NOT_ON_SIDES: dict[str, Value | tuple[Value, ...]] = {
     "device": "cuda",
     "batching": ("static", "dynamic"),
     "kv_dtype": ("int8", "int4", "int2"),
-    "speculation": ("ngram", "draft", "medusa", "eagle", "self"),
+    "speculation": (*LOOK_UPS, *TRAINED_DRAFTS),
     "tensor_parallel": tuple(range(2, MOST_RANKS + 1)),
     "pipeline_parallel": tuple(range(2, MOST_RANKS + 1)),
     "pin_threads": "auto",
@@ -481,7 +484,7 @@ def _entries() -> tuple[Variable, ...]:
             "choice",
             "off",
             group="speculation",
-            choices=("off", "ngram", "draft", "medusa", "eagle", "self"),
+            choices=("off", *LOOK_UPS, *TRAINED_DRAFTS),
             moves=("itl_s", "output_tokens_per_s", "e2e_s"),
             derives=("activation_peak_bytes",),
             peers={

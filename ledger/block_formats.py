@@ -113,10 +113,12 @@ WEIGHT_FORMATS: dict[str, WeightFormat] = {
         _gguf("q2_k", 2, 256, 84),
     )
 }
+# Ways to make 4-bit weights, values of the variable `weights`: they differ in the numbers, not in the layout.
+W4A16_METHODS = ("w4a16-rtn", "w4a16-awq", "w4a16-gptq")
 _ALIASES = {
     "float32": "fp32", "bfloat16": "bf16", "float16": "fp16", "none": "bf16", "auto": "bf16",
     "int8": "w8a8", "int4": "w4a16", "awq": "w4a16", "gptq": "w4a16",
-    "w4a16-rtn": "w4a16", "w4a16-awq": "w4a16", "w4a16-gptq": "w4a16",
+    **dict.fromkeys(W4A16_METHODS, "w4a16"),
 }  # fmt: skip
 _GROUP_SUFFIX = re.compile(r"-g(\d{1,5})$")
 
@@ -160,8 +162,8 @@ def engine_format(weights: str, group: int = 64, *, symmetric: bool = True) -> W
     """
     if weights in ("w8a16", "w8a8"):
         return WEIGHT_FORMATS[weights]
-    if weights not in ("w4a16-rtn", "w4a16-awq", "w4a16-gptq"):
-        raise InputError("weights", weights, "w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq")
+    if weights not in W4A16_METHODS:
+        raise InputError("weights", weights, ", ".join(("w8a16", "w8a8", *W4A16_METHODS)))
     beside = _SCALE_BITS + (0 if symmetric else _ZERO_BITS)
     order = _ORDER_BYTES if weights == "w4a16-gptq" else 0
     return WeightFormat(f"{weights}-g{group}", 4, group, beside, column_bytes=order)

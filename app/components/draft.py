@@ -8,63 +8,54 @@ from typing import Any
 import streamlit as st
 
 from app.state import set_address
-from core_engine.variables import VARIABLES, Value, parse_value
+from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.spec import DEFAULT_REPEATS, MOST_REQUESTS, CompareSpec
 from experiments.spec import held_because as needed_because
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 
 KEY = "draft"
-# A second value to start from, where the default has no natural opposite.
-STARTS: dict[str, tuple[Value, Value]] = {
+# Two values to start from, where the usual ones (`usual_start`) would show little.
+OWN_STARTS: dict[str, tuple[Value, Value]] = {
     "batching": ("static", "continuous"),
     "max_num_seqs": (2, 8),
     "max_wait_ms": (200.0, 20.0),
     "max_num_batched_tokens": (256, 64),
-    "chunked_prefill": ("off", "on"),
     "max_queue": (4096, 4),
     "rate_limit_rps": (0.0, 2.0),
-    "kv_layout": ("contiguous", "paged"),
     "block_size": (16, 64),
     "kv_memory_mib": (256, 64),
     "kv_dtype": ("auto", "int8"),
-    "kv_key_axis": ("token", "channel"),
     "kv_protect": ("none", "outliers"),
     "kv_watermark": (0.0, 0.1),
-    "prefix_cache": ("off", "on"),
     "model": ("embedded", "embedded"),
-    "device": ("cpu", "auto"),
     "dtype": ("fp32", "bf16"),
     "weights": ("none", "as-stored"),
     "weight_group": ("64", "32"),
-    "weight_symmetric": ("off", "on"),
     "head_weights": ("16bit", "int8"),
     "threads": (1, 0),
     "kernels": ("torch", "auto"),
     "graph": ("off", "auto"),
-    "overlap": ("off", "on"),
-    "fused_ops": ("off", "on"),
-    "attention": ("naive", "flash"),
-    "kv_splits": ("1", "auto"),
-    "pin_threads": ("off", "auto"),
-    "tensor_parallel": (1, 2),
-    "pipeline_parallel": (1, 2),
     "micro_batches": (1, 2),
-    "disaggregation": ("off", "on"),
-    "speculation": ("off", "ngram"),
-    "draft_model": ("shipped", "shipped"),
     "num_draft_tokens": (2, 4),
-    "draft_control": ("fixed", "adaptive"),
-    "exact_cache": ("off", "on"),
-    "semantic_cache": ("off", "on"),
     "semantic_threshold": (0.95, 0.9),
-    "prompt_compression": ("off", "on"),
     "prompt_keep": (0.7, 0.5),
-    "router": ("off", "small-first"),
     "router_small": ("quantized", "embedded"),
     "router_threshold": (-0.5, -1.0),
-    "seed": (0, 1),
 }
+
+
+def usual_start(entry: Variable) -> tuple[Value, Value]:
+    """Two values that a comparison of a variable begins with: its default and another one, "off" as the baseline."""
+    if isinstance(entry.default, str):
+        other = next((value for value in entry.choices if value != entry.default), entry.default)
+        return (entry.default, other) if entry.default == "off" else (other, entry.default)
+    most = entry.default if entry.maximum is None else entry.maximum
+    larger = min(2 * entry.default or 1, most)
+    return (entry.default, type(entry.default)(larger))
+
+
+STARTS = {name: OWN_STARTS.get(name, usual_start(entry)) for name, entry in VARIABLES.items()}
 
 
 def draft() -> dict[str, Any]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from app.components.quantization_words import ratio
-from app.state import t
+from app.i18n import catalogue
+from app.state import language, t
 from experiments.quantization_view import Interval
 from experiments.report.words import MISSING, number
 from experiments.speculation.spec import FORMS, OFF
@@ -12,8 +13,11 @@ from experiments.speculation_view import FormRow
 
 
 def form_name(form: str) -> str:
-    """A form of draft; a constructed one by what it was made to be."""
-    return t(f"spec.form_{form}") if form in (OFF, *FORMS) else t("spec.form_constructed")
+    """A form of draft, by its own name where the catalogue has none; a constructed one by what it was made to be."""
+    if form not in (OFF, *FORMS):
+        return t("spec.form_constructed")
+    key = f"spec.form_{form}"
+    return t(key) if key in catalogue(language()) else form
 
 
 def row_name(row: FormRow) -> str:

@@ -17,6 +17,7 @@ from core_engine.model.gguf_tokenizer import write_tokenizer
 from core_engine.model.loader import OpenedModel, open_model
 from core_engine.model.weights import Wanted
 from core_engine.quant.write import quantization_config, write_checkpoint
+from core_engine.variables import MADE_HERE
 from ledger.errors import CannotRunError, InputError
 
 NOT_COPIED = ("config.json", "model.safetensors.index.json")
@@ -62,7 +63,7 @@ def quantize_model(
 
 def _refuse(config: EngineConfig, out: Path, calibration: Path | None) -> None:
     if config.weights in ("none", "as-stored"):
-        raise InputError("--weights", config.weights, "w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq")
+        raise InputError("--weights", config.weights, ", ".join(MADE_HERE))
     if config.head_weights != "16bit":
         accepted = "16bit: the layout keeps a plain head; give it with weights=as-stored when the result is loaded"
         raise InputError("head_weights", config.head_weights, accepted)

@@ -14,6 +14,7 @@ import torch
 
 from core_engine.model.spec import DecoderSpec
 from core_engine.quant import methods
+from core_engine.quant.awq import Levels
 from core_engine.quant.layer_pass import LINEAR, LayerPass
 from core_engine.quant.matrix import QuantizedMatrix
 from core_engine.quant.rtn import round_to_nearest
@@ -22,6 +23,9 @@ from ledger.errors import InputError
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 Named = dict[str, torch.Tensor | QuantizedMatrix]
+Rounding = Callable[[Mapping[str, torch.Tensor], Levels | None], methods.QuantizedLayer]
+# What looks at the weights alone; whatever is in neither table is rounded to nearest.
+DATA_FREE: Mapping[str, Rounding] = {}
 CALIBRATED: Mapping[str, methods.Calibrated] = {
     AWQ: methods.by_awq,
     GPTQ: methods.by_gptq,
@@ -70,7 +74,7 @@ def quantized_layers(
             at = f"model.layers.{index}."
             layer = _layer(source, at)
             if run is None or states is None:
-                made = methods.rounded(layer, scheme.levels)
+                made = DATA_FREE.get(scheme.weights, methods.rounded)(layer, scheme.levels)
             else:
                 report(f"Quantizing layer {index + 1} of {spec.num_layers} ({scheme.weights})")
                 context = methods.LayerContext(spec, run, window, states)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from core_engine.variables import LOOK_UPS, TRAINED_DRAFTS
 from experiments.advisor.prediction_estimate import BETTER, CURVES, NO_DIFFERENCE, QUALITY, WORSE
 from experiments.advisor.record import Outcome, outcomes, predicted_runs
 from experiments.proportions import wilson_interval
@@ -23,7 +24,7 @@ FIXED_ORDER: dict[str, tuple[tuple[str, ...], ...]] = {
     "kv_layout": (("contiguous",), ("paged",)),
     "kv_dtype": (("auto", "fp32", "bf16", "fp16"), ("fp8", "int8"), ("int4", "int2")),
     "weights": (("none",), ("w8a8",)),
-    "speculation": (("off",), ("ngram", "draft", "medusa", "eagle", "self")),
+    "speculation": (("off",), (*LOOK_UPS, *TRAINED_DRAFTS)),
     "disaggregation": (("off",), ("on",)),
 }
 

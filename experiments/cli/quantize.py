@@ -7,11 +7,12 @@ from typing import Annotated, Any
 
 import typer
 
+from core_engine.variables import MADE_HERE
 from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import note, print_json
 from ledger.errors import InputError
 
-FORMATS = "w8a16, w8a8, w4a16-rtn, w4a16-awq or w4a16-gptq"
+FORMATS = ", ".join(MADE_HERE)
 Weights = Annotated[str, typer.Option("--weights", metavar="FORMAT", help=f"{FORMATS}.")]
 Out = Annotated[str, typer.Option("--out", metavar="DIR", help="A new directory for the checkpoint.")]
 Calibration = Annotated[
@@ -33,7 +34,7 @@ def quantize(
     from core_engine.config import EngineConfig
     from core_engine.model.quantized_checkpoint import quantize_model
 
-    if weights not in FORMATS.replace(" or ", ", ").split(", "):
+    if weights not in MADE_HERE:
         raise InputError("--weights", weights, FORMATS)
     config = EngineConfig.from_settings({**settings(sets), "weights": weights})
     result = quantize_model(config, Path(out), None if calibration is None else Path(calibration), note)

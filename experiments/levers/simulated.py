@@ -11,13 +11,14 @@ from dataclasses import fields
 from typing import Any
 
 from core_engine.config import EngineConfig
+from core_engine.variables import W4A16
 from experiments.levers.spec import LeversSpec
 from experiments.simulator.deployment import SimulateSpec, deployed
 from experiments.spec import BenchSpec
 from experiments.targets.simulator import SimulatorTarget
 
 # What the engine calls formats, in the ledger's words; the others have one name in both.
-ON_A_CARD = {"none": "bf16", "w4a16-rtn": "w4a16", "w4a16-awq": "w4a16", "w4a16-gptq": "w4a16"}
+ON_A_CARD = {"none": "bf16", **dict.fromkeys(W4A16, "w4a16")}
 OF_THE_DEVICE = ("weights", "kv_dtype")
 
 
