@@ -211,7 +211,7 @@ def test_the_page_of_our_own_server_is_read_with_its_host_share() -> None:
 
 # -- pages of a real server (benchmarks/capture_metrics.py) -----------------------------------------------------------
 
-CAPTURED: dict[str, str | None] = {"queue-bound": "queue-bound"}
+CAPTURED: dict[str, str | None] = {"healthy": None, "kv-full": "kv-memory-bound", "queue-bound": "queue-bound"}
 
 
 @pytest.mark.parametrize(("state", "cause"), CAPTURED.items())
