@@ -1,20 +1,56 @@
-"""The page's server: `python -m app.server [OPTION]...` makes way for the engine, then runs streamlit."""
+"""The page's server: `python -m app.server --host HOST --port N`, started by `trilemma ui`.
+
+Makes way for the engine, then runs streamlit behind the gate. The token that it asks for, if any, is in the environment
+and taken out of it at once: no process that is started from here inherits it.
+"""
 
 from __future__ import annotations
 
+import argparse
+import os
 import sys
 from pathlib import Path
 
+from experiments.server.access import LOOPBACK, is_loopback
 from experiments.yielding import make_way
+from ledger.errors import InputError
+
+TOKEN_ENV = "TRILEMMA_UI_TOKEN"
+MOST_UPLOAD_MB = 200
+PAGE = Path(__file__).with_name("main.py")
 
 
 def main() -> None:
     """Run until ended; priority is lowered first, so that every thread of the server begins with it."""
+    parser = argparse.ArgumentParser(prog="app.server", description="The page's server; `trilemma ui` starts it.")
+    parser.add_argument("--host", default=LOOPBACK[0])
+    parser.add_argument("--port", type=int, default=8501)
+    options = parser.parse_args()
+    token = os.environ.pop(TOKEN_ENV, None)
+    if token is None and not is_loopback(options.host):
+        error = InputError("--host", options.host, f"{', '.join(LOOPBACK)}, or another one together with a token")
+        print(error, file=sys.stderr)
+        sys.exit(2)
     make_way()
-    from streamlit.web import cli
+    import streamlit as st
+    from starlette.middleware import Middleware
 
-    sys.argv = ["streamlit", "run", str(Path(__file__).with_name("main.py")), *sys.argv[1:]]
-    cli.main(prog_name="streamlit")
+    from app.gate import Gate
+
+    hosts = () if token is not None else (*LOOPBACK, options.host)
+    page = st.App(PAGE, middleware=[Middleware(Gate, token=token, hosts=hosts)])
+    page.run(
+        config={
+            "server.address": options.host,
+            "server.port": options.port,
+            "server.headless": True,
+            "server.maxUploadSize": MOST_UPLOAD_MB,
+            "server.enableXsrfProtection": True,
+            "server.enableStaticServing": False,
+            "browser.gatherUsageStats": False,
+            "logger.hideWelcomeMessage": True,  # it asks another server for the address of this one
+        }
+    )
 
 
 if __name__ == "__main__":

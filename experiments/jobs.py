@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from experiments.confined import require_allowed
 from experiments.kinds import kind_of, resumable
 from experiments.processes import is_at_work, process_started
 from experiments.store import Run, Store
@@ -79,7 +80,8 @@ def _start_worker(run_id: str, store: Store) -> None:
 
 
 def checked_spec(kind: str, spec: Mapping[str, Any]) -> dict[str, Any]:
-    """A complete, valid spec of a kind of run; InputError names the first field that is wrong."""
+    """A complete, valid spec of a kind of run; InputError names the first field that is wrong, or may not be named."""
+    require_allowed(spec)
     return kind_of(kind).check(spec)
 
 

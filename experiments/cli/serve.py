@@ -57,7 +57,6 @@ def serve(
     values = settings(sets)
     if max_queue is not None:
         values |= settings([f"max_queue={max_queue}"])
-    key = _api_key(api_key_env)
     from core_engine.config import EngineConfig
 
     config = EngineConfig.from_settings(values)
@@ -65,6 +64,7 @@ def serve(
     if slo is not None and not other:
         raise InputError("--slo", slo, "only together with --canary-set: objectives are what a canary is judged by")
     from experiments.metrics.objectives import parse_slo
+    from experiments.server.access import secret_from
     from experiments.server.canary import CanaryPlan
     from experiments.server.run import ServeSpec
     from experiments.server.run import serve as run
@@ -77,7 +77,7 @@ def serve(
         config,
         host,
         whole("--port", port) or 0,
-        key,
+        secret_from("--api-key-env", api_key_env, "an API key"),
         whole("--max-body-bytes", max_body_bytes) or 0,
         model_name,
         number("--grace", grace),
@@ -93,13 +93,3 @@ def serve(
             print(f"{where['model']} is served at {where['url']}/v1 (Ctrl-C stops it)", flush=True)
 
     run(spec, ready, note)
-
-
-def _api_key(name: str | None) -> str | None:
-    """The key from the environment; never from the command line, which other users of the machine can read."""
-    if name is None:
-        return None
-    key = os.environ.get(name, "").strip()
-    if not key or not key.isascii():
-        raise InputError("--api-key-env", name, "the name of an environment variable that holds a key in ASCII")
-    return key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 import subprocess
@@ -17,44 +18,72 @@ import typer
 from experiments.cli.numbers import whole
 from experiments.cli.options import Json
 from experiments.cli.output import DONE, note, print_json
+from experiments.confined import environment
+from experiments.server.access import LOOPBACK, is_loopback, secret_from
 from ledger.errors import CannotRunError, InputError
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
+LEAST_TOKEN = 16  # characters, so that it can't be guessed
+WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def ui(
-    port_text: Annotated[str, typer.Option("--port", metavar="N", help="Port on 127.0.0.1.")] = "8501",
+    port_text: Annotated[str, typer.Option("--port", metavar="N", help="Port of the page.")] = "8501",
+    host: Annotated[str, typer.Option("--host", help="Address; another than this machine's own needs a token.")] = (
+        LOOPBACK[0]
+    ),
+    token_env: Annotated[
+        str | None,
+        typer.Option("--token-env", metavar="NAME", help="Environment variable with the token that the page asks for."),
+    ] = None,
+    files: Annotated[
+        list[Path] | None,
+        typer.Option("--files", metavar="DIR", help="Folder whose files the page may name; repeatable."),
+    ] = None,
+    key_envs: Annotated[
+        list[str] | None,
+        typer.Option("--key-env", metavar="NAME", help="Environment variable with a key that the page may use."),
+    ] = None,
     as_json: Json = False,
 ) -> int:
     """Start the workbench in the browser."""
     port = whole("--port", port_text) or 0
     if not 1 <= port <= 65535:
         raise InputError("--port", port, "a whole number from 1 to 65535")
+    token = secret_from("--token-env", token_env, "a token", LEAST_TOKEN)
+    if token is None and not is_loopback(host):
+        raise InputError(
+            "--host", host,
+            f"{', '.join(LOOPBACK)}, or another one together with --token-env NAME: without a token anyone who reaches "
+            "the port could use the page",
+        )  # fmt: skip
     page = Path(__file__).resolve().parents[2] / "app" / "main.py"
     if not page.is_file():
         raise CannotRunError(f"ui: {page} is missing; install the whole checkout")
-    require_free_port(port)
+    require_free_port(port, host)
+    confined = environment(_folders(files, host), key_envs or [])
     _prepare_model()
-    command = [
-        sys.executable, "-m", "app.server", "--server.address", HOST, "--server.port", str(port),
-        "--server.headless", "true", "--browser.gatherUsageStats", "false",
-    ]  # fmt: skip
-    # Streamlit reads its theme from .streamlit/ beside the page's package or in the working directory. A session of its
-    # own, since systems that share cores between sessions know no other priority for it (experiments/yielding.py).
+    command = [sys.executable, "-m", "app.server", "--host", host, "--port", str(port)]
+    # Streamlit reads its theme from .streamlit/ in the working directory. A session of its own, since systems that
+    # share cores between sessions know no other priority for it (experiments/yielding.py).
     output = subprocess.DEVNULL if as_json else sys.stderr
-    server = subprocess.Popen(command, stdout=output, cwd=page.parents[1], start_new_session=True)
-    url = f"http://{HOST}:{port}"
+    secret = {} if token is None else {"TRILEMMA_UI_TOKEN": token}  # not an argument, which others can read
+    server = subprocess.Popen(
+        command, stdout=output, cwd=page.parents[1], start_new_session=True,
+        env={**os.environ, **confined, **secret},
+    )  # fmt: skip
     with suppress(ValueError):  # not in the main thread
         for name in ("SIGTERM", "SIGHUP"):  # or the server would outlive this process and keep the port
             if hasattr(signal, name):
                 signal.signal(getattr(signal, name), _interrupt)
     try:
-        _wait_until_ready(server, url)
+        _wait_until_ready(server, _url(WILDCARDS.get(host, host), port))
+        url = _url(host, port)
         if as_json:
             print_json({"url": url, "pid": server.pid})
         else:
-            print(f"Trilemma is at {url} (Ctrl-C stops it)", flush=True)
+            asks = "" if token is None else f"; it asks for the token in ${token_env}"
+            print(f"Trilemma is at {url}{asks} (Ctrl-C stops it)", flush=True)
         code = server.wait()
     except KeyboardInterrupt:
         return DONE
@@ -65,20 +94,33 @@ def ui(
     return DONE
 
 
+def _url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _folders(files: list[Path] | None, host: str) -> list[Path]:
+    """Those that were named; else, for a page of this machine alone, the home and the working directory."""
+    for folder in files or ():
+        if not folder.is_dir():
+            raise InputError("--files", str(folder), "an existing folder")
+    return files or ([Path.home(), Path.cwd()] if is_loopback(host) else [])
+
+
 def _interrupt(*_: object) -> None:
     raise KeyboardInterrupt
 
 
-def require_free_port(port: int) -> None:
+def require_free_port(port: int, host: str = LOOPBACK[0]) -> None:
     """CannotRunError when another program listens on the port, or it may not be used."""
-    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((HOST, port))
-        except OSError as error:
-            reason = error.strerror or error
-            line = f"ui: port {port} on {HOST} can't be used ({reason}); stop what uses it or pass --port N"
-            raise CannotRunError(line) from None
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        reason = error.strerror or error
+        line = f"ui: port {port} on {host} can't be used ({reason}); stop what uses it or pass --port N"
+        raise CannotRunError(line) from None
 
 
 def _prepare_model() -> None:

@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from experiments.confined import require_key
 from experiments.endpoint_fields import endpoint_fields, split_model
 from experiments.interview import rubric
 from experiments.interview.answering import Result
@@ -44,6 +45,8 @@ class Judge:
 def judge_of(address: str, model: str | None, key_env: str | None, timeout_s: object = 60) -> Judge:
     """A judge from what was typed. InputErrors of experiments.endpoint_fields."""
     fields = endpoint_fields({"endpoint": address, "endpoint_model": model, "key_env": key_env, "timeout_s": timeout_s})
+    if fields["key_env"] is not None:
+        require_key(fields["key_env"])
     return Judge(fields["endpoint"], fields["endpoint_model"], fields["key_env"], fields["timeout_s"])
 
 

@@ -8,8 +8,6 @@ a status of its own, and a client that goes away is noticed while it waits.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import hmac
 import json
 import time
 import traceback
@@ -17,13 +15,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
 
 from fastapi import FastAPI, Request, Response
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 from starlette.routing import Route
 
+from experiments.server.access import digest, host_name, is_secret
 from experiments.server.canary import ARMS
 from experiments.server.errors import Refusal, refusal_of
 from experiments.server.event_log import EventLog, RequestLines
@@ -38,6 +36,7 @@ Receive = Callable[[], Awaitable[Mapping[str, Any]]]
 Send = Callable[[Mapping[str, Any]], Awaitable[None]]
 
 BODY_TIMEOUT_S = 30.0
+MOST_TAGS_BYTES = 64 * 1024  # of a body that names tags
 OPEN_PATHS = ("/health",)  # without a key, for load balancers
 
 
@@ -84,9 +83,12 @@ def make_app(service: Service, limits: Limits, events: EventLog | None = None) -
     @app.post("/invalidate_answers")
     async def invalidate_answers(request: Request) -> Response:
         try:
-            tags = tags_of(await request.body())
-        except InputError as error:
+            most = min(limits.max_body_bytes, MOST_TAGS_BYTES)
+            tags = tags_of(await _read_body(request.scope, request.receive, most, needs_kind=False))
+        except (InputError, Refusal) as error:
             return _refused(refusal_of(error))
+        except Gone:
+            return Response()
         return JSONResponse({"answers": await service.invalidate_answers(tags)})
 
     @app.get("/canary")
@@ -113,7 +115,7 @@ class Guard:
     def __init__(self, app: Any, service: Service, limits: Limits) -> None:
         self._app, self._service, self._limits = app, service, limits
         self._responses = service.metrics.http
-        self._digest = None if limits.api_key is None else _digest(limits.api_key)
+        self._digest = None if limits.api_key is None else digest(limits.api_key)
         self._paths = {"/v1/completions", "/v1/chat/completions", "/v1/models", "/health", "/metrics", "/canary",
                        "/reset_prefix_cache", "/invalidate_answers"}  # fmt: skip
 
@@ -139,30 +141,17 @@ class Guard:
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         if self._digest is not None:
             kind, _, key = headers.get("authorization", "").partition(" ")
-            known = kind.lower() == "bearer" and hmac.compare_digest(_digest(key.strip()), self._digest)
+            known = kind.lower() == "bearer" and is_secret(key.strip(), self._digest)
             if not known and scope["path"] not in OPEN_PATHS:
                 message = "authorization: no valid API key; send Authorization: Bearer KEY"
                 raise Refusal(401, message, code="invalid_api_key")
             return
-        host = _host_name(headers.get("host", ""))
+        host = host_name(headers.get("host", ""))
         if self._limits.hosts and host not in self._limits.hosts:
             raise Refusal(403, f"host: {host!r} is not accepted; accepted: {', '.join(self._limits.hosts)}")
         origin = headers.get("origin")
         if origin and scope["method"] != "GET" and origin.partition("//")[2] != headers.get("host"):
             raise Refusal(403, f"origin: {origin!r} is not accepted without an API key; accepted: no web page's")
-
-
-def _host_name(host: str) -> str:
-    """Without the port; empty for what is no host."""
-    try:
-        return urlsplit(f"//{host}").hostname or ""
-    except ValueError:
-        return ""
-
-
-def _digest(key: str) -> bytes:
-    """Compared instead of the key: the same length whatever was sent."""
-    return hashlib.sha256(key.encode()).digest()
 
 
 class Generate:
@@ -360,11 +349,11 @@ async def _disconnected(receive: Receive) -> None:
         pass
 
 
-async def _read_body(scope: Scope, receive: Receive, most: int) -> bytes:
-    """The whole body. Refusal when it is too large, too slow, or not said to be JSON."""
+async def _read_body(scope: Scope, receive: Receive, most: int, *, needs_kind: bool = True) -> bytes:
+    """The whole body. Refusal when it is too large, too slow, or (with needs_kind) not said to be JSON."""
     headers = dict(scope["headers"])
     kind = headers.get(b"content-type", b"").decode("latin-1").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if needs_kind and kind != "application/json":
         raise Refusal(415, f"content-type: {kind!r} is not accepted; accepted: application/json", param="content-type")
     stated = headers.get(b"content-length", b"")
     if stated.isdigit() and int(stated) > most:

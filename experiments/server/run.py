@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import ipaddress
 import json
 import signal
 import socket
@@ -25,19 +24,20 @@ import uvicorn
 from core_engine.clock import MonotonicClock
 from core_engine.config import EngineConfig
 from experiments.rig import Rig
+from experiments.server.access import LOOPBACK, is_loopback
 from experiments.server.app import Limits, make_app
 from experiments.server.canary import Canary, CanaryPlan
 from experiments.server.event_log import EventLog
 from experiments.server.service import Service
 from ledger.errors import CannotRunError, InputError
 
-LOOPBACK = ("127.0.0.1", "localhost", "::1")
 KEEP_ALIVE_S = 75  # clients pool connections for about a minute; one closed under a request looks like a lost one
 AFTER_GRACE_S = 5  # for clients that do not read: then their connections are cut
 # A thread that computes gives up the interpreter this often when another wants it. Python's own 5 ms would let the
 # event loop hold up a step, and a step the loop, for that long each time.
 SWITCH_INTERVAL_S = 0.001
-CONNECTIONS = 4096  # file descriptors asked for
+CONNECTIONS = 4096  # at once; file descriptors are asked for
+MOST_HEADER_BYTES = 64 * 1024
 
 
 @dataclass(frozen=True)
@@ -85,14 +85,6 @@ class ServeSpec:
         if self.canary is None:
             return [self.config]
         return [self.config, EngineConfig.from_settings({**self.config.settings(), **self.canary_settings})]
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine can reach the address."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
 
 
 def log_line(event: str, **fields: Any) -> None:
@@ -168,6 +160,7 @@ def make_server(app: Any, service: Service, grace_s: float) -> GracefulServer:
     config = uvicorn.Config(
         app, log_config=None, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=int(grace_s) + AFTER_GRACE_S,
+        limit_concurrency=CONNECTIONS, http="h11", h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )  # fmt: skip
     return GracefulServer(config, service, grace_s)
 

@@ -13,15 +13,17 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from pickle import UnpicklingError
 from typing import Any
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import nn
 
 from ledger.errors import CannotRunError, InputError
 
 CHECKPOINT_EVERY_S = 60.0
+NETWORK, OPTIMIZER = "network.", "optimizer."  # before the names of a checkpoint's tensors
 LARGEST_NORM = 1.0  # of a step's gradient
 
 
@@ -68,18 +70,31 @@ class Loop:
         if not self._checkpoint.is_file():
             return 0
         try:
-            state: dict[str, Any] = torch.load(self._checkpoint, weights_only=True)
-            same = state["key"] == self._key
-            if same:
-                self._network.load_state_dict(state["network"])
-                self._optimizer.load_state_dict(state["optimizer"])
-        except (OSError, RuntimeError, KeyError, EOFError, ValueError, UnpicklingError) as error:
+            with safe_open(self._checkpoint, framework="pt") as file:
+                about = json.loads((file.metadata() or {})["trilemma"])
+                same = about["key"] == self._key
+                if same:
+                    self._take({name: file.get_tensor(name) for name in file.keys()})  # noqa: SIM118 - not a dict
+        except (OSError, RuntimeError, KeyError, ValueError, TypeError, SafetensorError) as error:
             whole = f"a whole checkpoint ({type(error).__name__}); --fresh begins anew"
             raise InputError("checkpoint", str(self._checkpoint), whole) from None
         if not same:
             raise InputError("checkpoint", str(self._checkpoint), "one of the same recipe, model, text and seed")
-        self._step, self._seconds, self._recent = state["step"], state["seconds"], state["recent"]
+        self._step, self._seconds, self._recent = about["step"], about["seconds"], about["recent"]
         return self._step
+
+    def _take(self, tensors: dict[str, torch.Tensor]) -> None:
+        """The network and the optimizer's state from tensors named NETWORK + name, OPTIMIZER + number + . + name."""
+        network: dict[str, torch.Tensor] = {}
+        state: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith(NETWORK):
+                network[name.removeprefix(NETWORK)] = tensor
+            else:
+                number, _, key = name.removeprefix(OPTIMIZER).partition(".")
+                state.setdefault(int(number), {})[key] = tensor
+        self._network.load_state_dict(network)
+        self._optimizer.load_state_dict({**self._optimizer.state_dict(), "state": state})
 
     def run(
         self, loss_of: Callable[[int], torch.Tensor], report: Callable[[str], None], stop_after: int | None = None
@@ -120,14 +135,17 @@ class Loop:
 
     def _save(self) -> None:
         """Beside its place and renamed: a kill at any moment leaves a whole checkpoint."""
-        state = {
-            "key": self._key, "step": self._step, "seconds": self._seconds, "recent": self._recent,
-            "network": self._network.state_dict(), "optimizer": self._optimizer.state_dict(),
-        }  # fmt: skip
+        about = {"key": self._key, "step": self._step, "seconds": self._seconds, "recent": self._recent}
+        states = self._optimizer.state_dict()["state"]
+        tensors = {
+            **{f"{NETWORK}{name}": tensor for name, tensor in self._network.state_dict().items()},
+            **{f"{OPTIMIZER}{number}.{key}": value for number, state in states.items() for key, value in state.items()},
+        }
+        separate = {name: tensor.detach().clone().contiguous() for name, tensor in tensors.items()}  # none is shared
         work = self._checkpoint.with_suffix(".part")
         try:
             self._checkpoint.parent.mkdir(parents=True, exist_ok=True)
-            torch.save(state, work)
+            save_file(separate, work, metadata={"trilemma": json.dumps(about)})
             os.replace(work, self._checkpoint)
         except OSError as error:
             raise CannotRunError(

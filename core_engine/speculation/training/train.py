@@ -187,4 +187,4 @@ def _trained(
 
 def checkpoint_path(key: str) -> Path:
     """Where a training is kept while it goes on."""
-    return cache_root() / "drafts" / f"checkpoint-{hashlib.sha256(key.encode()).hexdigest()[:16]}.pt"
+    return cache_root() / "drafts" / f"checkpoint-{hashlib.sha256(key.encode()).hexdigest()[:16]}.safetensors"

@@ -21,8 +21,9 @@ import pytest
 from serving import Served, serving, until
 
 from experiments.cli import run
+from experiments.server.access import is_loopback
 from experiments.server.app import Limits
-from experiments.server.run import GracefulServer, ServeSpec, bound_socket, is_loopback, make_server
+from experiments.server.run import GracefulServer, ServeSpec, bound_socket, make_server
 from ledger.errors import CannotRunError, InputError
 from tests.core_engine.conftest import make_llama
 
