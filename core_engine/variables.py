@@ -1,7 +1,7 @@
 """The registry of every variable a user can change: one entry each, read by the engine, the command line and the page.
 
 Owns names, types, choices, defaults and what each variable is expected to move. Knows nothing of how a mechanism works.
-Adding an optimisation means writing the mechanism and one entry here.
+Adding an optimisation means writing the mechanism and one entry here: docs/extending.md has a complete example.
 """
 
 from __future__ import annotations

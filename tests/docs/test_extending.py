@@ -133,7 +133,9 @@ def test_what_the_guides_add_works_in_a_copy_of_the_tree(tmp_path: Path) -> None
     commands = [command for title in GUIDES for command in checks(title)]
     tests = dict.fromkeys(word for command in commands for word in command.split() if word.startswith("tests/"))
     others = [command for command in commands if "pytest" not in command]
-    for command in (f"python -m pytest -q -p no:cacheprovider {' '.join(tests)}", *others):
+    changed = [change.path for title in GUIDES for change in changes(title) if change.path.endswith(".py")]
+    style = [f"python -m ruff {how} {' '.join(changed)}" for how in ("check", "format --check")]
+    for command in (*style, f"python -m pytest -q -p no:cacheprovider {' '.join(tests)}", *others):
         words = [sys.executable, *command.split()[1:]]
         done = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"
