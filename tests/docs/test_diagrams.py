@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -31,8 +32,15 @@ def arrows(diagram: str) -> set[tuple[str, str]]:
     return {(start, end.strip()) for start, ends in found for end in ends.split("&")}
 
 
-def imports(path: Path) -> Iterator[str]:
-    """Dotted names that a file imports, inside functions too."""
+@cache
+def imports() -> dict[str, frozenset[str]]:
+    """Module -> the dotted names that it imports, inside functions too."""
+    paths = [path for package in PACKAGES for path in (ROOT / package).rglob("*.py")]
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): frozenset(imports_of(path)) for path in paths}
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Dotted names that a file imports."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -49,10 +57,9 @@ def owner(name: str, shown: set[str]) -> str | None:
 def real_arrows(shown: set[str]) -> set[tuple[str, str]]:
     """(importer, imported) between the shown packages."""
     found = set()
-    for package in PACKAGES:
-        for path in (ROOT / package).rglob("*.py"):
-            own = owner(".".join(path.relative_to(ROOT).with_suffix("").parts), shown)
-            found |= {(own, other) for name in imports(path) if own and (other := owner(name, shown)) and other != own}
+    for module, names in imports().items():
+        own = owner(module, shown)
+        found |= {(own, other) for name in names if own and (other := owner(name, shown)) and other != own}
     return found
 
 
