@@ -27,7 +27,7 @@ METRICS_FIELD, NUMBERS_FIELD = "/metrics", "numbers"
 def runs_to_ask_about(store: Store, also: str | None = None) -> list[Run]:
     """Finished runs that a change can be tested against, newest first; `also` by its id, wherever it is."""
     found = [run for kind in TESTABLE for run in store.list_runs(LISTED, kind=kind, results=False, state="done")]
-    found.sort(key=lambda run: run.created_at, reverse=True)
+    found.sort(key=lambda run: run.ticket or 0, reverse=True)
     if also and also not in [run.id for run in found]:
         try:
             asked = store.get_run(also)

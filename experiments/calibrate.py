@@ -7,7 +7,6 @@ median over repeats with its spread; what is copied and read is larger than any 
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -16,6 +15,7 @@ from statistics import median, quantiles
 from typing import Any
 
 from experiments.store import data_home
+from experiments.whole_file import write_whole
 from ledger.errors import CannotRunError, InputError
 from ledger.hardware import Accelerator, accelerator
 
@@ -76,9 +76,7 @@ def store(result: Mapping[str, Any]) -> Path:
     path = calibration_file()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(json.dumps(result, indent=1, allow_nan=False), "utf-8")
-        part.replace(path)
+        write_whole(path, json.dumps(result, indent=1, allow_nan=False).encode())
     except OSError as error:
         raise CannotRunError(f"calibration: {path} cannot be written ({error.strerror or error})") from error
     return path

@@ -34,21 +34,22 @@ ACTIVE = ("queued", "running")
 _children: dict[str, subprocess.Popen[bytes]] = {}
 
 
-def start(kind: str, spec: Mapping[str, Any], store: Store) -> str:
+def start(kind: str, spec: Mapping[str, Any], store: Store, *, followed: bool = False) -> str:
     """Validate a spec, store a run and start its worker; returns the run's id at once.
 
+    followed: it ends with this process, however that ends (see `follow_only`), from its first moment on.
     InputError for a wrong spec, CannotRunError when the run can't be stored or the process can't be started.
     """
-    run_id = store.create_run(kind, checked_spec(kind, spec), **_standing_in())
+    run_id = store.create_run(kind, checked_spec(kind, spec), **_standing_in(), **(_owner() if followed else {}))
     _start_worker(run_id, store)
     return run_id
 
 
-def resume(run_id: str, store: Store, kind: str | None = None) -> None:
+def resume(run_id: str, store: Store, kind: str | None = None, *, followed: bool = False) -> None:
     """Start a run of a resumable kind that was cancelled or failed again, as the same run; what it kept is taken.
 
-    kind: the only one that is asked for. InputError for another kind of run, or one that runs or is done;
-    CannotRunError as `start`.
+    kind: the only one that is asked for; followed: as `start`. InputError for another kind of run, or one that runs or
+    is done; CannotRunError as `start`.
     """
     run = status(run_id, store)
     accepted = resumable() if kind is None else {kind: resumable()[kind]}
@@ -58,7 +59,8 @@ def resume(run_id: str, store: Store, kind: str | None = None) -> None:
     checked_spec(run.kind, run.spec)
     _children.pop(run_id, None)
     again: dict[str, Any] = {"error": None, "result": None, "cancel_requested": False, "lanes": None}
-    store.update_run(run_id, state="queued", **again, **_standing_in(), owner_pid=None, owner_started=None)
+    owner = _owner() if followed else {"owner_pid": None, "owner_started": None}
+    store.update_run(run_id, state="queued", **again, **_standing_in(), **owner)
     _start_worker(run_id, store)
 
 
@@ -154,7 +156,11 @@ def exit_code(run_id: str) -> int | None:
 
 def follow_only(run_id: str, store: Store) -> None:
     """Tie a run to this process: when it dies, however, the worker stops and keeps what is finished."""
-    store.update_run(run_id, owner_pid=os.getpid(), owner_started=process_started())
+    store.update_run(run_id, **_owner())
+
+
+def _owner() -> dict[str, Any]:
+    return {"owner_pid": os.getpid(), "owner_started": process_started()}
 
 
 def cancel(run_id: str, store: Store) -> None:

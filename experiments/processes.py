@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from datetime import UTC, datetime
+from pathlib import Path
 
 from experiments.store import Run
 
@@ -13,10 +15,24 @@ SAME_START_S = 2.0
 
 
 def process_started(pid: int | None = None) -> float:
-    """When a process began (this one by default), Unix s."""
+    """When a process began (this one by default), s on a clock that nobody sets: since the machine's start on Linux.
+
+    Elsewhere Unix s. NoSuchProcess of psutil where there is none.
+    """
     import psutil
 
-    return psutil.Process(pid).create_time()
+    process = psutil.Process(pid)
+    since_boot = _started_since_boot(process.pid)
+    return process.create_time() if since_boot is None else since_boot
+
+
+def _started_since_boot(pid: int) -> float | None:
+    """Linux's own figure. psutil adds when the machine started, which moves whenever the wall clock is set."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text("ascii", errors="replace").rpartition(")")[2].split()
+        return int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def is_alive(pid: int, started: float | None) -> bool:
@@ -27,7 +43,9 @@ def is_alive(pid: int, started: float | None) -> bool:
         process = psutil.Process(pid)
         if process.status() == psutil.STATUS_ZOMBIE:
             return False
-        return started is None or abs(process.create_time() - started) < SAME_START_S
+        # Runs of earlier versions have Unix s.
+        known = (process_started(pid), process.create_time())
+        return started is None or any(abs(each - started) < SAME_START_S for each in known)
     except psutil.NoSuchProcess:
         return False
     except psutil.AccessDenied:
@@ -37,7 +55,7 @@ def is_alive(pid: int, started: float | None) -> bool:
 def is_at_work(run: Run) -> bool:
     """Whether the process of a run that has not ended is alive, or may still come."""
     if run.pid is None:
-        return age_s(run) < START_GRACE_S
+        return abs(age_s(run)) < START_GRACE_S  # below zero where the clock was set back
     return is_alive(run.pid, run.pid_started)
 
 

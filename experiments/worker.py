@@ -7,6 +7,7 @@ input is wrong, 3 it cannot run here, 1 a fault of ours. What a job computes is 
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import os
 import signal
@@ -24,7 +25,7 @@ from experiments.loadgen import Cancelled
 from experiments.processes import owner_is_gone, process_started
 from experiments.store import Run, Store
 from experiments.store.identity import identity
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import OUT_OF_MEMORY, CannotRunError, InputError, is_out_of_memory
 
 CANCEL_POLL_S = 0.25
 OWNER_GONE = "the command line that started it has ended"
@@ -51,10 +52,13 @@ class LiveFile:
     def write(self, live: dict[str, Any]) -> None:
         """Replace the file. A disk that is full costs the picture, not the run."""
         beside = self._path.with_suffix(".tmp")
-        with suppress(OSError):
+        try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             beside.write_text(json.dumps(live, separators=(",", ":")), "utf-8")
             beside.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                beside.unlink(missing_ok=True)
 
 
 class CancelCheck:
@@ -78,7 +82,10 @@ class CancelCheck:
     def __call__(self) -> bool:
         if not self._cancelled and self._now() - self._asked_at >= CANCEL_POLL_S:
             self._asked_at = self._now()
-            run = self._store.get_run(self._run_id)
+            try:
+                run = self._store.get_run(self._run_id)
+            except CannotRunError:  # locked, or the disk is full: no reason to end a run; asked again soon
+                return False
             self._cancelled = run.cancel_requested
             if owner_is_gone(run) and not run.cancel_requested:
                 self._cancelled, self.reason = True, OWNER_GONE
@@ -132,14 +139,19 @@ def _run_to_end(run: Run, store: Store, execute: Execute, check: CancelCheck) ->
         return end("cancelled", 0, result=cancelled.result, error=check.reason)
     except InputError as error:
         return end("failed", 2, error=str(error))
-    except (CannotRunError, MemoryError) as error:
-        line = str(error) if isinstance(error, CannotRunError) else "memory: the machine has too little for this run"
-        _log(line)  # the store may be what failed; then the log still has the line
-        return end("failed", 3, error=line)
+    except CannotRunError as error:
+        _log(str(error))  # the store may be what failed; then the log still has the line
+        return end("failed", 3, error=str(error))
     except Exception as error:
-        _log(traceback.format_exc())
-        where = log_path(store, run.id)
-        return end("failed", 1, error=f"a fault of ours: {type(error).__name__}: {error}; log: {where}")
+        if is_out_of_memory(error):
+            error.__traceback__ = None  # its frames hold what was allocated, and the end must be stored
+        else:
+            _log(traceback.format_exc())
+            where = log_path(store, run.id)
+            return end("failed", 1, error=f"a fault of ours: {type(error).__name__}: {error}; log: {where}")
+    gc.collect()
+    _log(OUT_OF_MEMORY)
+    return end("failed", 3, error=OUT_OF_MEMORY)
 
 
 def _log(text: str) -> None:

@@ -1,8 +1,10 @@
-"""The two errors a user can cause or meet; everything else is a fault of ours.
+"""The errors a user can cause or meet: two types, and memory that runs out. Everything else is a fault of ours.
 
 They live in the lowest package so that every layer raises the same types and the command line maps them to
 exit codes once.
 """
+
+import errno
 
 
 class InputError(ValueError):
@@ -15,3 +17,21 @@ class InputError(ValueError):
 
 class CannotRunError(RuntimeError):
     """It cannot run here (exit code 3): one line naming what is missing and what to do."""
+
+
+OUT_OF_MEMORY = (
+    "memory: the machine has too little for this run; a smaller model, weights or KV of fewer bits, or less of "
+    "kv_memory_mib, max_num_seqs and max_num_batched_tokens needs less"
+)
+# What allocators say in an error that has no type of its own: torch's on a CPU and on a card, and C++'s.
+_ALLOCATORS = ("can't allocate memory", "not enough memory", "out of memory", "cannot allocate memory", "bad_alloc")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory was refused, whoever was asked: Python, numpy, torch's allocators or the operating system."""
+    if isinstance(error, OSError):
+        return error.errno == errno.ENOMEM
+    if isinstance(error, RuntimeError) and not isinstance(error, CannotRunError):
+        text = str(error).lower()
+        return any(words in text for words in _ALLOCATORS)
+    return isinstance(error, MemoryError)

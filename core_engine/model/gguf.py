@@ -16,7 +16,7 @@ import numpy as np
 from core_engine.model.rope import yarn_magnitude
 from core_engine.quant.gguf_blocks import from_blocks, is_stored
 from core_engine.quant.matrix import QuantizedMatrix
-from ledger.errors import InputError
+from ledger.errors import InputError, is_out_of_memory
 
 ARCHITECTURES = {"llama": "LlamaForCausalLM", "qwen2": "Qwen2ForCausalLM", "qwen3": "Qwen3ForCausalLM"}
 FORMATS = ("F32", "F16", "BF16", "Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1", "Q4_K", "Q5_K", "Q6_K")
@@ -64,6 +64,8 @@ class GgufFile:
             self._reader = GGUFReader(path)
             self.fields: dict[str, Any] = {name: field.contents() for name, field in self._reader.fields.items()}
         except OSError as error:
+            if is_out_of_memory(error):
+                raise
             raise InputError("model", str(path), f"a readable file ({error.strerror or error})") from None
         except (ValueError, IndexError, KeyError, OverflowError, TypeError) as error:
             # What the reader says of a cut or foreign file is about numpy's views, so it goes to the cause only.

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ledger.errors import InputError
+from ledger.errors import InputError, is_out_of_memory
 
 
 class TensorFiles:
@@ -25,6 +25,8 @@ class TensorFiles:
                 file = safe_open(path, framework="pt").__enter__()
                 names = list(file.keys())
             except (SafetensorError, OSError) as error:
+                if is_out_of_memory(error):
+                    raise
                 raise InputError("model", str(path), f"a readable safetensors file ({error})") from None
             for name in names:
                 if name in self._places:

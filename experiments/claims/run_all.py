@@ -28,7 +28,7 @@ from experiments.loadgen import Cancelled
 from experiments.store import DamagedRecord, Run, Store
 from experiments.store.identity import code_hash, environment, spec_hash
 from experiments.within import run_kept
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import CannotRunError, InputError, is_out_of_memory
 
 NOT_IN_QUICK, CANT_RUN, FAILED, TAUGHT = "not decided in quick mode", "cannot run here", "failed", "lab"
 MOST_ENDED = 2  # so often a row may take the process with it
@@ -164,11 +164,12 @@ class _All:
             done = row(_no_verdict(NOT_IN_QUICK, f"{said}; trilemma claims run {claim.id} decides it"))
         except (InputError, CannotRunError) as error:
             done = row(_no_verdict(CANT_RUN, str(error)) | {"simulate": offer(claim.id)})
-        except MemoryError:
-            line = "memory: the machine has too little for this check"
-            done = row(_no_verdict(CANT_RUN, line) | {"simulate": offer(claim.id)})
         except Exception as error:  # a fault of one check: the others still get their turn
-            done = row(_no_verdict(FAILED, f"a fault of ours: {type(error).__name__}: {error}"))
+            if is_out_of_memory(error):
+                line = "memory: the machine has too little for this check"
+                done = row(_no_verdict(CANT_RUN, line) | {"simulate": offer(claim.id)})
+            else:
+                done = row(_no_verdict(FAILED, f"a fault of ours: {type(error).__name__}: {error}"))
         self._keep(claim, done)
         return done
 

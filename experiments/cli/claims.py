@@ -80,8 +80,8 @@ def _check_all(spec: dict[str, Any] | None, resumed: str | None, as_json: bool) 
 
     store = Store()
     if resumed is not None:
-        jobs.resume(resumed, store, kind="claims")
-    run_id = resumed or jobs.start("claims", spec or {}, store)
+        jobs.resume(resumed, store, kind="claims", followed=True)
+    run_id = resumed or jobs.start("claims", spec or {}, store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma claims --resume {run_id}")
     run = follow(run_id, store, [])
     if run.state == "cancelled":
@@ -137,7 +137,7 @@ def _as_job(claim_id: str, options: dict[str, Any]) -> tuple[dict[str, Any], str
     from experiments.store import Store
 
     store = Store()
-    run = follow(jobs.start("claim", {"claim": claim_id, "options": options}, store), store, ARMS)
+    run = follow(jobs.start("claim", {"claim": claim_id, "options": options}, store, followed=True), store, ARMS)
     return result_of(run), run.state
 
 

@@ -68,10 +68,10 @@ def evaluate(
     if resume is not None:
         if speed or any(one is not None for one in asked):
             raise InputError("--resume", resume, "no other option but --json: the run keeps what it was asked")
-        jobs.resume(resume, store, kind="eval")
+        jobs.resume(resume, store, kind="eval", followed=True)
         run_id = resume
     else:
-        run_id = jobs.start("eval", {**_spec(*asked, seed), "speed": speed}, store)
+        run_id = jobs.start("eval", {**_spec(*asked, seed), "speed": speed}, store, followed=True)
     labels = ["baseline", *EvalSpec.from_dict(store.get_run(run_id).spec).candidates()]
     note(f"run {run_id}; after a cancel or a crash: trilemma eval --resume {run_id}")
     run = follow(run_id, store, labels)

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.measure import check_writable, run_job, write_report
-from experiments.cli.output import CANCELLED, DONE, note, print_json
+from experiments.cli.measure import run_job, write_report
+from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json
 
 
 def factorial(

@@ -92,7 +92,7 @@ def ladder(
         usual = ((time_scale, "1"), (length_scale, "1"), (seed, "0"), (price, "1.0"))
         if any(one is not None for one in given) or any(one != default for one, default in usual):
             raise InputError("--resume", resume, "no other option but --json: the ladder keeps what it was asked")
-        jobs.resume(resume, store, kind="ladder")
+        jobs.resume(resume, store, kind="ladder", followed=True)
         run_id = resume
     else:
         load = (concurrency, time_scale, length_scale, max_prompt, max_output)
@@ -100,7 +100,7 @@ def ladder(
         chosen = {"recipe": recipe, "steps": _names(steps), "own": _own(own), "start": start, "repeats": repeats,
                   "quality_items": quality_items, "aim": aim}  # fmt: skip
         spec = {name: value for name, value in {**fields, **chosen}.items() if value not in (None, "")}
-        run_id = jobs.start("ladder", spec, store)
+        run_id = jobs.start("ladder", spec, store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma ladder --resume {run_id}")
     run = follow(run_id, store, ["as it is", "with the step"])
     if run.state == "cancelled":

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
-from experiments.cli.output import CANCELLED, DONE, note, print_json
+from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json, write_file
 from experiments.workloads.source import short_name
 from ledger.errors import InputError
 
@@ -148,23 +148,11 @@ def run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dic
     from experiments.store import Store
 
     store = Store()
-    run = follow(jobs.start(kind, spec, store), store, names)
+    run = follow(jobs.start(kind, spec, store, followed=True), store, names)
     result = result_of(run)
     for warning in result.get("warnings", []):
         note(f"warning: {warning}")
     return run, result
-
-
-def check_writable(path: Path) -> None:
-    """InputError when a file can't be written at `path`, before an hour of measuring goes into it."""
-    try:
-        existed = path.exists()
-        with path.open("ab"):
-            pass
-        if not existed:
-            path.unlink()
-    except OSError as error:
-        raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
 
 
 def write_report(run_id: str, path: Path, lang: str = "en", form: str = "html") -> None:
@@ -172,11 +160,4 @@ def write_report(run_id: str, path: Path, lang: str = "en", form: str = "html") 
     from experiments.report import report_bytes
     from experiments.store import Store
 
-    made = report_bytes(run_id, Store(), form, lang)
-    check_writable(path)
-    try:
-        path.write_bytes(made)
-    except OSError as error:
-        from ledger.errors import CannotRunError
-
-        raise CannotRunError(f"{path} can't be written: {error.strerror}") from None
+    write_file(path, report_bytes(run_id, Store(), form, lang))

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import CannotRunError, InputError
+from experiments.whole_file import check_place, write_whole
+from ledger.errors import OUT_OF_MEMORY, CannotRunError, InputError, is_out_of_memory
 
 DONE, FAULT, WRONG_INPUT, CANNOT_RUN, CANCELLED = 0, 1, 2, 3, 130  # 130 is the shell's own code for Ctrl-C
 
@@ -29,9 +30,26 @@ def print_json(value: dict[str, Any]) -> None:
 
 
 def write_json(path: Path, value: dict[str, Any]) -> None:
-    """Write one JSON object to a file; InputError for a path that can't be written."""
+    """Write one JSON object to a file; errors as `write_file`."""
+    write_file(path, json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode())
+
+
+def write_file(path: Path, body: bytes) -> None:
+    """Write a file whole; InputError for a path that can't be written, CannotRunError when the disk is full.
+
+    What was there stays when it can't be finished.
+    """
+    check_writable(path)
     try:
-        path.write_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")), "utf-8")
+        write_whole(path, body)
+    except OSError as error:
+        raise CannotRunError(f"{path} can't be written: {error.strerror or error}") from None
+
+
+def check_writable(path: Path) -> None:
+    """InputError when a file can't be written at `path`, before an hour of measuring goes into it."""
+    try:
+        check_place(path)
     except OSError as error:
         raise InputError("file", str(path), f"a path that can be written ({error.strerror})") from None
 
@@ -48,6 +66,9 @@ def exit_code(error: BaseException) -> int:
         if isinstance(error, Failed):
             return error.code
         return WRONG_INPUT if isinstance(error, InputError) else CANNOT_RUN
+    if is_out_of_memory(error):
+        note(f"trilemma: {OUT_OF_MEMORY}")
+        return CANNOT_RUN
     usage = _usage_message(error)
     if usage is not None:
         note(f"trilemma: {one_line(usage)} (trilemma VERB --help shows what is accepted)")

@@ -58,7 +58,7 @@ def plan(
     }  # fmt: skip
     spec = PlanSpec.from_dict(given)
     store = Store()
-    run_id = jobs.start("plan", spec.to_dict(), store)
+    run_id = jobs.start("plan", spec.to_dict(), store, followed=True)
     note(f"run {run_id}")
     run = follow(run_id, store, [])
     if run.state == "cancelled":

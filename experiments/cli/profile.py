@@ -39,7 +39,7 @@ def profile(
         "repeats": repeats,
     }  # fmt: skip
     names = ProfileSpec.from_dict(spec).names()
-    run = follow(jobs.start("profile", spec, store), store, names)
+    run = follow(jobs.start("profile", spec, store, followed=True), store, names)
     if run.state == "cancelled":
         raise Failed(f"cancelled; a profile keeps nothing of run {run.id}", CANCELLED)
     result = result_of(run)

@@ -27,7 +27,7 @@ def follow(run_id: str, store: Store, names: list[str]) -> Run:
     """Show a job's progress until it ends and return the run.
 
     `names` are the arms' names. The run ends with this process, also when that is killed. The first Ctrl-C (or SIGTERM)
-    cancels and waits, the second ends the process at once.
+    cancels and waits, the second ends the worker at once and is raised.
     """
     jobs.follow_only(run_id, store)
     with _interruptible(), _line(names) as line:
@@ -41,7 +41,8 @@ def follow(run_id: str, store: Store, names: list[str]) -> Run:
             return jobs.wait(run_id, store, show)
         except KeyboardInterrupt:
             jobs.kill(run_id, store)
-        return jobs.wait(run_id, store)
+            jobs.wait(run_id, store)
+            raise
 
 
 def result_of(run: Run) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli.options import Json
-from experiments.cli.output import note, print_json, write_json
+from experiments.cli.output import check_writable, note, print_json, write_json
 from ledger.errors import InputError
 
 app = typer.Typer(help="List, show, export and delete stored runs.", invoke_without_command=True, no_args_is_help=False)
@@ -97,7 +97,7 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a run as one file that another Trilemma can import, or its report."""
-    from experiments.cli.measure import check_writable, write_report
+    from experiments.cli.measure import write_report
     from experiments.run_file import export_run
     from experiments.store import Store
 

@@ -61,7 +61,7 @@ def speculation(
     if resume is not None:
         if any(one is not None for one in (sets, forms, tasks, prompts, batches)):
             raise InputError("--resume", resume, "no other option but --json: the run keeps what it was asked")
-        jobs.resume(resume, store, kind="speculation")
+        jobs.resume(resume, store, kind="speculation", followed=True)
         run_id = resume
     else:
         spec = {
@@ -69,7 +69,7 @@ def speculation(
             "max_tokens": max_tokens, "repeats": repeats, "constructed": constructed, "seed": seed,
             **_listed(forms=forms, tasks=tasks, batches=batches),
         }  # fmt: skip
-        run_id = jobs.start("speculation", spec, store)
+        run_id = jobs.start("speculation", spec, store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma speculation --resume {run_id}")
     run = follow(run_id, store, arm_names(SpeculationSpec.from_dict(store.get_run(run_id).spec)))
     if run.state == "cancelled":

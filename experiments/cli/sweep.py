@@ -93,7 +93,7 @@ def sweep(
         )  # fmt: skip
         if dry_run or any(one is not None for one in given):
             raise InputError("--resume", resume, "no other option but --json: the sweep keeps what it was asked")
-        jobs.resume(resume, store, kind="sweep")
+        jobs.resume(resume, store, kind="sweep", followed=True)
         run_id = resume
     else:
         name, values = parse_over(over) if over is not None else (None, ())
@@ -113,7 +113,7 @@ def sweep(
         spec = SweepSpec.from_dict({**fields, **server, **chosen, "find": find})
         if dry_run:
             return _dry_run(spec, store, as_json)
-        run_id = jobs.start("sweep", spec.to_dict(), store)
+        run_id = jobs.start("sweep", spec.to_dict(), store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma sweep --resume {run_id}")
     run = follow(run_id, store, [])
     if run.state == "cancelled":

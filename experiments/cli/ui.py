@@ -68,15 +68,16 @@ def ui(
     # share cores between sessions know no other priority for it (experiments/yielding.py).
     output = subprocess.DEVNULL if as_json else sys.stderr
     secret = {} if token is None else {"TRILEMMA_UI_TOKEN": token}  # not an argument, which others can read
-    server = subprocess.Popen(
-        command, stdout=output, cwd=page.parents[1], start_new_session=True,
-        env={**os.environ, **confined, **secret},
-    )  # fmt: skip
     with suppress(ValueError):  # not in the main thread
         for name in ("SIGTERM", "SIGHUP"):  # or the server would outlive this process and keep the port
             if hasattr(signal, name):
-                signal.signal(getattr(signal, name), _interrupt)
+                signal.signal(getattr(signal, name), _terminate)
+    server = None
     try:
+        server = subprocess.Popen(
+            command, stdout=output, cwd=page.parents[1], start_new_session=True,
+            env={**os.environ, **confined, **secret},
+        )  # fmt: skip
         _wait_until_ready(server, _url(WILDCARDS.get(host, host), port))
         url = _url(host, port)
         if as_json:
@@ -85,10 +86,11 @@ def ui(
             asks = "" if token is None else f"; it asks for the token in ${token_env}"
             print(f"Trilemma is at {url}{asks} (Ctrl-C stops it)", flush=True)
         code = server.wait()
-    except KeyboardInterrupt:
+    except _Terminated:
         return DONE
     finally:
-        _stop(server)
+        if server is not None:
+            _stop(server)
     if code:
         raise CannotRunError(f"ui: the page's server ended with exit code {code}")
     return DONE
@@ -106,8 +108,12 @@ def _folders(files: list[Path] | None, host: str) -> list[Path]:
     return files or ([Path.home(), Path.cwd()] if is_loopback(host) else [])
 
 
-def _interrupt(*_: object) -> None:
-    raise KeyboardInterrupt
+class _Terminated(BaseException):
+    """SIGTERM or SIGHUP: the ordinary end. Ctrl-C is KeyboardInterrupt, with its own exit code."""
+
+
+def _terminate(*_: object) -> None:
+    raise _Terminated
 
 
 def require_free_port(port: int, host: str = LOOPBACK[0]) -> None:
@@ -149,6 +155,7 @@ def _stop(server: subprocess.Popen[bytes]) -> None:
     if server.poll() is None:
         server.terminate()
         try:
-            server.wait(timeout=5)
-        except subprocess.TimeoutExpired:
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(timeout=5)
+        finally:  # also when interrupted once more
             server.kill()

@@ -115,9 +115,11 @@ class GracefulServer(uvicorn.Server):
         self._service, self._grace_s = service, grace_s
         self._enough: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self.interrupted = False
 
-    def request_stop(self, *_: Any) -> None:
+    def request_stop(self, signal_number: int | None = None, _: Any = None) -> None:
         """Begin to stop; asked for again, end the grace. From any thread, and as a signal handler."""
+        self.interrupted = self.interrupted or signal_number == signal.SIGINT
         if self.should_exit and self._loop is not None and self._enough is not None:
             with suppress(RuntimeError):  # the loop has ended meanwhile
                 self._loop.call_soon_threadsafe(self._enough.set)
@@ -166,7 +168,10 @@ def make_server(app: Any, service: Service, grace_s: float) -> GracefulServer:
 
 
 def serve(spec: ServeSpec, on_ready: Callable[[dict[str, Any]], None], report: Callable[[str], None]) -> None:
-    """Serve until told to stop. on_ready gets {"url","model"} once requests are answered; report words of loading."""
+    """Serve until told to stop. on_ready gets {"url","model"} once requests are answered; report words of loading.
+
+    KeyboardInterrupt, once all is ended in order, where it was Ctrl-C that stopped it.
+    """
     configs = spec.configs()
     events = EventLog(spec.log_events)
     with bound_socket(spec.host, spec.port) as listener, closing(Rig(report)) as rig:
@@ -184,6 +189,8 @@ def serve(spec: ServeSpec, on_ready: Callable[[dict[str, Any]], None], report: C
             service.stop()
             events.close()
     service.log("stopped")
+    if server.interrupted:
+        raise KeyboardInterrupt
 
 
 async def _run(

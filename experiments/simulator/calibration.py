@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -28,6 +27,7 @@ from core_engine.config import EngineConfig
 from experiments.simulator.design import Designed, design
 from experiments.simulator.fit import Fit, Observation, fit
 from experiments.store import data_home
+from experiments.whole_file import write_whole
 from ledger.device_profile import DeviceProfile, Efficiency
 from ledger.errors import CannotRunError, InputError
 from ledger.hardware import Accelerator
@@ -121,11 +121,8 @@ def store(entry: Mapping[str, Any]) -> Path:
     others = [item for item in stored() if item["for"] != entry["for"]]
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_suffix(f".{os.getpid()}.part")
-        part.write_text(
-            json.dumps({"version": VERSION, "entries": [*others, entry]}, indent=1, allow_nan=False), "utf-8"
-        )
-        part.replace(path)
+        kept = {"version": VERSION, "entries": [*others, entry]}
+        write_whole(path, json.dumps(kept, indent=1, allow_nan=False).encode())
     except OSError as error:
         raise CannotRunError(f"calibration: {path} cannot be written ({error.strerror or error})") from error
     return path

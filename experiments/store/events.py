@@ -8,7 +8,6 @@ takes those. Knows no SQL.
 from __future__ import annotations
 
 import hashlib
-import os
 import re
 import secrets
 import shutil
@@ -20,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments.store.columns import NotAsWritten, from_parquet, to_parquet
+from experiments.whole_file import write_whole
 from ledger.errors import CannotRunError
 
 # Lists of events always become files; other lists of a record from this length on.
@@ -27,6 +27,8 @@ EVENTS = ("steps", "requests", "emissions")
 LONG = 1_000
 # A file that no row names is left alone for this long: its row may be about to be written.
 ORPHAN_AGE_S = 3_600.0
+# How the name of a folder ends whose run was deleted.
+REMOVED = ".removed"
 KEY = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")
 FILE_NAME = re.compile(r"\d{1,9}-\d{1,9}\.[A-Za-z_][A-Za-z0-9_]{0,40}\.[0-9a-f]{8}\.parquet")
 
@@ -74,26 +76,13 @@ def keep(folder: Path, bodies: Mapping[tuple[str, str], tuple[bytes, int]]) -> l
         for (place, key), (body, rows) in bodies.items():
             name = f"{place}.{key}.{secrets.token_hex(4)}.parquet"
             made.append(EventFile(key, name, hashlib.sha256(body).hexdigest(), len(body), rows))
-            _write_whole(folder / name, body)
+            folder.mkdir(parents=True, exist_ok=True)
+            # The row that names the file may be on disk before it otherwise, after a power cut.
+            write_whole(folder / name, body, lasting=True)
     except BaseException:
         remove(folder, made)
         raise
     return made
-
-
-def _write_whole(path: Path, body: bytes) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_suffix(".tmp")
-    try:
-        with beside.open("wb") as file:
-            file.write(body)
-            file.flush()
-            # The row that names the file may be on disk before it otherwise, after a power cut.
-            os.fsync(file.fileno())
-        beside.replace(path)
-    except BaseException:
-        beside.unlink(missing_ok=True)
-        raise
 
 
 def read(folder: Path, files: Iterable[Mapping[str, Any]], where: str) -> dict[str, list[Any]]:
@@ -133,27 +122,31 @@ def remove(folder: Path, files: Iterable[EventFile | Mapping[str, Any]]) -> None
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove all files of a run."""
+    """Remove all files of a run. It is marked first, so that `sweep` ends what a killed process has begun."""
+    marked = folder.with_name(folder.name + REMOVED)
+    with suppress(OSError):  # there is none, or one that is marked is not empty yet
+        folder.rename(marked)
+    shutil.rmtree(marked, ignore_errors=True)
     shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(root: Path, named: Mapping[str, set[str]], older_than_s: float = ORPHAN_AGE_S) -> int:
     """Remove what no row names: `named` has, by run, the names of its files. Returns how many files went.
 
-    What is younger than `older_than_s` stays, since its row may be about to be written.
+    What is younger than `older_than_s` stays, since its row may be about to be written. So does a folder of no run in
+    `named`, unless `remove_folder` marked it.
     """
     gone = 0
     before = time.time() - older_than_s
     for folder in _entries(root):
-        kept = named.get(folder.name, set())
-        for file in _entries(folder):
+        if folder.name.endswith(REMOVED):
+            gone += len(_entries(folder))
+            shutil.rmtree(folder, ignore_errors=True)
+        for file in _entries(folder) if folder.name in named else ():
             with suppress(OSError):
-                if file.name not in kept and file.stat().st_mtime < before:
+                if file.name not in named[folder.name] and file.stat().st_mtime < before:
                     file.unlink()
                     gone += 1
-        with suppress(OSError):  # not empty, or a run has just made it
-            if folder.name not in named and folder.stat().st_mtime < before:
-                folder.rmdir()
     return gone
 
 

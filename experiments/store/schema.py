@@ -73,13 +73,20 @@ def _add_columns(db: sqlite3.Connection, table: str, columns: Mapping[str, str])
 _FILL: dict[int, Callable[[sqlite3.Connection], None]] = {3: _fill_version_3}
 
 
+def _version(db: sqlite3.Connection, name: str) -> int:
+    version = int(db.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        line = f"{name} was written by a newer version of Trilemma (schema {version}; this one reads {SCHEMA_VERSION})"
+        raise CannotRunError(f"{line}; it was left as it is")
+    return version
+
+
 def migrate(db: sqlite3.Connection, name: str) -> None:
     """Bring an opened store to today's schema; CannotRunError for one that a newer version wrote."""
+    _version(db, name)  # before anything is written
     db.execute("PRAGMA journal_mode = WAL")
     db.execute("BEGIN IMMEDIATE")
-    version = db.execute("PRAGMA user_version").fetchone()[0]
-    if version > SCHEMA_VERSION:
-        raise CannotRunError(f"{name} was written by a newer version of Trilemma (schema {version})")
+    version = _version(db, name)  # another process may have migrated it meanwhile
     for number, addition in enumerate(_ADDITIONS[version:], version + 1):
         for table, columns in _COLUMNS.get(number, {}).items():
             _add_columns(db, table, columns)

@@ -23,7 +23,7 @@ from experiments.store import events
 from experiments.store.arms import Arm, arms_of, insert_arms, select_arms
 from experiments.store.database import Database
 from experiments.store.identity import spec_hash
-from ledger.errors import InputError
+from ledger.errors import CannotRunError, InputError
 
 KINDS = (
     "bench", "compare", "factorial", "claim", "eval", "speculation", "profile", "sweep", "jitter", "plan", "cache",
@@ -36,7 +36,8 @@ MOST_SCORES = 100_000
 
 @dataclass(frozen=True)
 class Run:
-    """One run. `created_at` and `updated_at` are ISO 8601 in UTC; `pid_started` is the process's start time, Unix s.
+    """One run. `created_at` and `updated_at` are ISO 8601 in UTC; `pid_started` is when the process began
+    (processes.process_started).
 
     `ticket` is its place in the queue, `lanes` the devices it computes on (None: not known yet), `owner_pid` the
     command line that it must not outlive. `code`, `version` and `environment` are those that it ran with
@@ -181,17 +182,17 @@ class Store(Database):
     ) -> list[Run]:
         """`limit` runs after the first `offset`, newest first: of one kind, state and workload, or of all.
 
+        Newest is who came into the store last; a wall clock that was set back in between changes no order.
         text: what the id, the spec or the error must contain, in any case. Without `results` no result is read, which
         is what takes the time: `result` is None then.
         """
         where, values = _filter(kind, state, workload, text)
         with self._transaction(write=False) as db:
             rows = db.execute(
-                f"SELECT {_COLUMNS if results else _BRIEF} FROM runs {where}"
-                " ORDER BY created_at DESC, rowid DESC LIMIT ? OFFSET ?",
+                f"SELECT {_COLUMNS if results else _BRIEF} FROM runs {where} ORDER BY rowid DESC LIMIT ? OFFSET ?",
                 (*values, limit, offset),
             ).fetchall()
-        return [_run(row) for row in rows]
+        return _runs(rows)
 
     def count_runs(
         self,
@@ -234,7 +235,7 @@ class Store(Database):
                 " ORDER BY ticket DESC LIMIT ?6",
                 (kind, spec_hash, code, wanted, state, limit),
             ).fetchall()
-        return [_run(row) for row in rows]
+        return _runs(rows)
 
     def arms(
         self, run_id: str | None = None, *, variable: str | None = None, value: Any = None, limit: int = 200
@@ -251,7 +252,7 @@ class Store(Database):
                 " AND ticket < (SELECT ticket FROM runs WHERE id = ?) ORDER BY ticket",
                 (run_id,),
             ).fetchall()
-        return [_run(row) for row in rows]
+        return _runs(rows)
 
     def delete_run(self, run_id: str) -> None:
         """Removes a run, its records and their files; raises InputError when there is none."""
@@ -315,7 +316,11 @@ class Store(Database):
             row = db.execute(f"SELECT body, files {_ONE_RECORD}", (run_id, arm, repeat)).fetchone()
         if row is None:
             raise InputError("record", f"{run_id} arm {arm} repeat {repeat}", "an arm and a repeat that are stored")
-        return json.loads(zlib.decompress(row["body"])), json.loads(row["files"] or "[]")
+        try:
+            return json.loads(zlib.decompress(row["body"])), json.loads(row["files"] or "[]")
+        except (zlib.error, ValueError):
+            where = _where(run_id, arm, repeat)
+            raise events.DamagedRecord(f"{where}: its row is not as it was written; other runs are intact") from None
 
     def event_file(self, run_id: str, arm: int, repeat: int, file: Mapping[str, Any]) -> bytes:
         """The bytes of one file of `record_parts`; DamagedRecord as `record`."""
@@ -326,7 +331,10 @@ class Store(Database):
             raise events.missing(where, error) from None
 
     def sweep(self) -> int:
-        """Remove files that no record names, which a killed process left; returns how many."""
+        """Remove files that no record of a stored run names, which a killed process left; returns how many.
+
+        Files of runs that are not stored here stay: the database may be a new one in the place of a damaged one.
+        """
         with self._transaction(write=False) as db:
             rows = db.execute("SELECT runs.id, files FROM runs LEFT JOIN records ON run_id = runs.id").fetchall()
         named: dict[str, set[str]] = {}
@@ -356,7 +364,7 @@ class Store(Database):
             db.execute("DELETE FROM scores WHERE number <= (SELECT max(number) FROM scores) - ?", (MOST_SCORES,))
 
 
-_WORKLOAD = "json_extract(spec, '$.workload')"
+_WORKLOAD = "CASE WHEN json_valid(spec) THEN json_extract(spec, '$.workload') END"
 _ONE_RECORD = "FROM records WHERE run_id = ? AND arm = ? AND repeat = ?"
 _COLUMNS = ", ".join(Run.__dataclass_fields__)
 _BRIEF = _COLUMNS.replace("result,", "NULL AS result,")
@@ -414,10 +422,25 @@ def _column(name: str, value: Any) -> Any:
     return int(value) if name == "cancel_requested" else value
 
 
+def _runs(rows: Sequence[sqlite3.Row]) -> list[Run]:
+    """The runs of rows. One whose row is damaged is left out of a list, which would hide all others otherwise."""
+    found = []
+    for row in rows:
+        with suppress(CannotRunError):
+            found.append(_run(row))
+    return found
+
+
 def _run(row: sqlite3.Row) -> Run:
     values = dict(row)
+    if not isinstance(values["id"], str) or values["kind"] not in KINDS or values["state"] not in STATES:
+        raise CannotRunError(f"run {values['id']}: its row is not as it was written; other runs are intact")
     for name in ("spec", "result", "lanes", "environment"):
-        values[name] = None if values[name] is None else json.loads(values[name])
+        try:
+            values[name] = None if values[name] is None else json.loads(values[name])
+        except (ValueError, TypeError):
+            line = f"run {row['id']}: its {name} is not as it was written; other runs are intact"
+            raise CannotRunError(line) from None
     values["cancel_requested"] = bool(values["cancel_requested"])
     return Run(**values)
 

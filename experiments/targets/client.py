@@ -26,6 +26,11 @@ MOST_PLAIN_BYTES = 4 * 2**20
 RETRIED = (429, 502, 503, 504)
 MOST_WAIT_S = 30.0
 ERROR_BODY_BYTES = 65_536
+# A silent server is given up after the timeout; one that sends bytes but no event or no end, after so many timeouts.
+PATIENCE = 2
+# An answer with more chunks than these for the tokens that were asked for, or more bytes, has no end of its own.
+CHUNKS_A_TOKEN, SPARE_CHUNKS = 16, 4_096
+MOST_ANSWER_BYTES = 64 * 2**20
 
 
 class FailedRequestError(Exception):
@@ -79,7 +84,10 @@ class Client:
     async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """(status, body) of a short call, the body as text unless it is JSON; FailedRequestError without an answer."""
         try:
-            async with self._session.request(method, self.address + path, json=body, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(PATIENCE * self._timeout_s),
+                self._session.request(method, self.address + path, json=body, allow_redirects=False) as response,
+            ):
                 raw = await response.content.read(MOST_PLAIN_BYTES)
                 while len(raw) < MOST_PLAIN_BYTES and (more := await response.content.read(MOST_PLAIN_BYTES)):
                     raw += more
@@ -114,26 +122,39 @@ class Client:
 
     async def _once(self, path: str, body: Mapping[str, Any], made: Attempt) -> None:
         try:
-            async with self._session.post(self.address + path, json=body, allow_redirects=False) as response:
+            async with (
+                asyncio.timeout(PATIENCE * self._timeout_s) as patience,
+                self._session.post(self.address + path, json=body, allow_redirects=False) as response,
+            ):
                 made.status = response.status
                 if response.status != 200:
                     raise await self._refused(response)
                 kind = response.headers.get("Content-Type", "")
                 if "event-stream" not in kind:
                     raise BrokenStreamError(f"no stream but {one_line(kind) or 'no content type'}")
-                await self._read(response.content, made.answer)
+                await self._read(response.content, made.answer, patience, body.get("max_tokens") or 0)
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise FailedRequestError(self._line(error), status=made.status, again=made.status is None) from None
 
-    async def _read(self, content: aiohttp.StreamReader, answer: Answer) -> None:
-        events = EventStream()
+    async def _read(
+        self, content: aiohttp.StreamReader, answer: Answer, patience: asyncio.Timeout, max_tokens: int
+    ) -> None:
+        events, loop = EventStream(), asyncio.get_running_loop()
+        most_chunks, read = CHUNKS_A_TOKEN * max_tokens + SPARE_CHUNKS, 0
         async for piece in content.iter_any():
-            at_ns = self._now_ns()
+            at_ns, before = self._now_ns(), self.chunks_read
             for data in events.feed(piece):
                 answer.take(data, at_ns)
                 self.chunks_read += 1
             if answer.done_ns is not None:
                 return
+            if self.chunks_read != before:
+                patience.reschedule(loop.time() + PATIENCE * self._timeout_s)
+            read += len(piece)
+            if len(answer.chunks) > most_chunks or read > MOST_ANSWER_BYTES:
+                raise BrokenStreamError(
+                    f"the answer does not end: {len(answer.chunks)} chunks, {read:,} B for {max_tokens} tokens asked"
+                )
         for data in events.close():
             answer.take(data, self._now_ns())
             self.chunks_read += 1
@@ -152,7 +173,9 @@ class Client:
         """Why a connection failed."""
         if isinstance(error, aiohttp.ConnectionTimeoutError):
             return f"no connection within {min(CONNECT_TIMEOUT_S, self._timeout_s):g} s"
-        if isinstance(error, TimeoutError):  # aiohttp's own read timeout among them
+        if type(error) is TimeoutError:  # ours: aiohttp's, of a socket that is silent, is one of its own
+            return f"bytes came, but no event and no end within {PATIENCE * self._timeout_s:g} s"
+        if isinstance(error, TimeoutError):
             return f"nothing came for {self._timeout_s:g} s"
         if isinstance(error, aiohttp.ClientConnectorCertificateError | ssl.SSLError | aiohttp.ClientSSLError):
             return self._safe(f"TLS: {one_line(str(error))}")

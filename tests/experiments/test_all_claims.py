@@ -371,7 +371,7 @@ def test_the_command_refuses_in_one_line(words: list[str], capsys, monkeypatch, 
 def test_the_command_prints_a_line_a_row(capsys, monkeypatch, tmp_path: Path) -> None:
     monkeypatch.setenv("TRILEMMA_HOME", str(tmp_path))
 
-    def start(kind: str, spec: dict[str, Any], store: Store) -> str:
+    def start(kind: str, spec: dict[str, Any], store: Store, *, followed: bool) -> str:
         clock = Clock()
         run_id = store.create_run(kind, kind_of(kind).check(spec))
         rows = Rows(clock, C24=CannotRunError("no second process"), C42="undecided")

@@ -101,7 +101,7 @@ def test_the_json_form_has_the_headline_and_the_command(store: Store, monkeypatc
     assert found["verdict"].startswith("2 of 5 steps adopted")
     asked: list[Any] = []
 
-    def start(kind: str, spec: Any, _: Store) -> str:
+    def start(kind: str, spec: Any, _: Store, **__: Any) -> str:
         asked.append((kind, KINDS[kind].check(spec)))
         raise InputError("stop", "here", "")
 
@@ -113,7 +113,7 @@ def test_the_json_form_has_the_headline_and_the_command(store: Store, monkeypatc
 def test_a_recipe_fills_in_what_the_command_line_leaves_open(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
 
-    def start(kind: str, spec: Any, _: Store) -> str:
+    def start(kind: str, spec: Any, _: Store, **__: Any) -> str:
         asked.append(KINDS[kind].check(spec))
         raise InputError("stop", "here", "")
 

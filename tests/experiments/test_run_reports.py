@@ -228,7 +228,7 @@ def test_the_json_form_has_verdict_definitions_and_command(store: Store) -> None
 def test_the_command_asks_for_the_very_same_spec(store: Store, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[tuple[str, Any]] = []
 
-    def start(kind: str, spec: Any, _: Store) -> str:
+    def start(kind: str, spec: Any, _: Store, **__: Any) -> str:
         asked.append((kind, KINDS[kind].check(spec)))
         raise InputError("stop", "here", "")
 

@@ -182,20 +182,6 @@ def test_what_a_killed_writer_leaves_is_swept_and_nothing_else(store: Store) -> 
     assert store.record(run_id, 1, 1) == {"steps": [{"x": 0}]}
 
 
-def test_the_folder_of_a_run_that_is_gone_is_swept(store: Store) -> None:
-    run_id = store.create_run("bench", {})
-    store.add_record(run_id, 0, 1, {"steps": [{"x": 0}]})
-    with sqlite3.connect(store.path) as db:  # as a process killed between the row and the files leaves it
-        db.execute("DELETE FROM records")
-        db.execute("DELETE FROM runs")
-    folder = files_of(store)[0].parent
-    os.utime(files_of(store)[0], (0, 0))
-    store.sweep()
-    os.utime(folder, (0, 0))
-    store.sweep()
-    assert not folder.exists()
-
-
 # -- older stores --------------------------------------------------------------------------------------------------
 
 SCHEMA_2 = """

@@ -17,7 +17,7 @@ from experiments.loadgen import Cancelled
 from experiments.store import Store
 from experiments.store.identity import code_hash, code_version, environment
 from experiments.worker import OWNER_GONE, CancelCheck, LiveFile, live_path, main, work
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import OUT_OF_MEMORY, CannotRunError, InputError
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def test_a_result_makes_the_run_done(store: Store) -> None:
     [
         (InputError("a", 1, "b"), 2, "failed", "a: 1 is not accepted; accepted: b"),
         (CannotRunError("no disk"), 3, "failed", "no disk"),
-        (MemoryError(), 3, "failed", "memory: the machine has too little for this run"),
+        (MemoryError(), 3, "failed", OUT_OF_MEMORY),
         (Cancelled(), 0, "cancelled", None),
     ],
 )
