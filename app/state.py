@@ -108,4 +108,6 @@ def heading(text: str, provenance: str, caption: str = "") -> None:
 def error_text(error: str | None) -> str:
     """The reason of a failed run, in the reader's language where it is one of ours."""
     text = error or ""
-    return text.replace(jobs.ENDED, t("failed.ended"), 1) if text.startswith(jobs.ENDED) else text
+    if not text.startswith(jobs.ENDED):
+        return text
+    return text.replace(jobs.ENDED, t("failed.ended"), 1).replace(jobs.NO_MEMORY, t("failed.no_memory"), 1)

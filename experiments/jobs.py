@@ -20,7 +20,7 @@ from typing import Any
 
 from experiments.confined import require_allowed
 from experiments.kinds import kind_of, resumable
-from experiments.processes import is_at_work, process_started
+from experiments.processes import is_at_work, oom_kills, process_started
 from experiments.store import Run, Store
 from experiments.threads import worker_environment
 from experiments.worker import live_path, log_path
@@ -28,10 +28,13 @@ from experiments.yielding import start_process
 from ledger.errors import CannotRunError, InputError
 
 ENDED = "the engine process ended"
+NO_MEMORY = "the system ran out of memory"
 CANNOT_STORE = 3
 ACTIVE = ("queued", "running")
 # Children must be waited for or they stay as zombies, and only their Popen knows the exit status. By run id.
 _children: dict[str, subprocess.Popen[bytes]] = {}
+# What oom_kills said when the worker of a run began.
+_oom_kills_before: dict[str, int | None] = {}
 
 
 def start(kind: str, spec: Mapping[str, Any], store: Store, *, followed: bool = False) -> str:
@@ -70,6 +73,7 @@ def _standing_in() -> dict[str, Any]:
 
 
 def _start_worker(run_id: str, store: Store) -> None:
+    _oom_kills_before[run_id] = oom_kills()
     try:
         child = _spawn(run_id, store)
     except OSError as error:
@@ -131,13 +135,20 @@ def _how_it_ended(run: Run, store: Store) -> str:
     if code is None:
         return ENDED
     if code < 0:
+        why = f": {NO_MEMORY}" if code == -signal.SIGKILL and _memory_ran_out(run.id) else ""
         with suppress(ValueError):
-            return f"{ENDED} ({signal.Signals(-code).name})"
+            return f"{ENDED} ({signal.Signals(-code).name}){why}"
     if code == CANNOT_STORE:
         # It ended in order but could not say so in the store; its log has the reason unless the disk was full.
         reason = _last_line(log_path(store, run.id))
         return reason or f"{ENDED}: {store.path.parent} can't be written (is the disk full?)"
     return f"{ENDED} (exit code {code})"
+
+
+def _memory_ran_out(run_id: str) -> bool:
+    """Whether the system killed a process for want of memory since the run began: most likely this one, then."""
+    before, now = _oom_kills_before.get(run_id), oom_kills()
+    return before is not None and now is not None and now > before
 
 
 def _last_line(path: Path) -> str:
@@ -211,5 +222,6 @@ def delete(run_id: str, store: Store) -> None:
         raise InputError("run", run_id, "a run that has ended (cancel it first)")
     store.delete_run(run_id)
     _children.pop(run_id, None)
+    _oom_kills_before.pop(run_id, None)
     for path in (live_path(store, run_id), log_path(store, run_id)):
         path.unlink(missing_ok=True)

@@ -52,6 +52,15 @@ def is_alive(pid: int, started: float | None) -> bool:
         return True
 
 
+def oom_kills() -> int | None:
+    """How many processes the system has killed because memory ran out; None where it doesn't tell (not Linux)."""
+    try:
+        lines = Path("/proc/vmstat").read_text("ascii").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+
+
 def is_at_work(run: Run) -> bool:
     """Whether the process of a run that has not ended is alive, or may still come."""
     if run.pid is None:

@@ -26,6 +26,7 @@ from core_engine.intake import refuse_full_queue
 from core_engine.request import Request, State
 from experiments.server.errors import Refusal
 from experiments.server.events import Admitted, Dropped, Emission, Event, Failed, Job, Load, Rejected, Stepped
+from ledger.errors import OUT_OF_MEMORY, is_out_of_memory
 
 FAILURES = 3
 STOP_TIMEOUT_S = 10.0
@@ -419,6 +420,8 @@ def _plus(spent: tuple[int, ...], place: int, ns: int) -> tuple[int, ...]:
 
 
 def _line(error: BaseException) -> str:
+    if is_out_of_memory(error):
+        return OUT_OF_MEMORY
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 

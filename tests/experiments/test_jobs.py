@@ -187,6 +187,19 @@ def test_a_full_disk_still_shows_that_the_process_ended(store: Store, monkeypatc
     assert store.get_run(run_id).state == "running"
 
 
+@pytest.mark.parametrize(("kills", "said"), [((3, 3), ""), ((3, 4), ": the system ran out of memory"), ((None, 4), "")])
+def test_a_kill_for_want_of_memory_is_told_from_another(
+    store: Store, monkeypatch: pytest.MonkeyPatch, kills: tuple[int | None, int], said: str
+) -> None:
+    child = subprocess.Popen([sys.executable, "-c", "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"])
+    child.wait()
+    run_id = stored(store, state="running", pid=child.pid, pid_started=0.0)
+    monkeypatch.setitem(jobs._children, run_id, child)
+    monkeypatch.setitem(jobs._oom_kills_before, run_id, kills[0])
+    monkeypatch.setattr(jobs, "oom_kills", lambda: kills[1])
+    assert jobs.status(run_id, store).error == f"the engine process ended (SIGKILL){said}"
+
+
 @pytest.mark.parametrize(("log", "error"), [("", "can't be written"), ("x\nthe disk is full\n", "the disk is full")])
 def test_a_worker_that_could_not_store_its_end_is_explained(
     store: Store, monkeypatch: pytest.MonkeyPatch, log: str, error: str

@@ -18,7 +18,7 @@ from experiments.worker import execute, work
 
 MIB = 2**20
 # Less than a model's weights or a step's activations; and less than a cache, but more than all else.
-LITTLE, SOME = 2 * MIB, 1500 * MIB
+LITTLE, SOME = MIB, 1500 * MIB
 
 
 def _address_space() -> int:
@@ -50,7 +50,13 @@ def main() -> None:
     """See the module."""
     model, store = sys.argv[1], Store(sys.argv[2])
     settings = {"model": model, "dtype": "fp32", "threads": 1, "kv_memory_mib": 4, "device": "cpu", "kernels": "torch"}
-    spec = {"workload": "equal", "num_requests": 2, "max_tokens_cap": 4, "settings": settings}
+    spec = {
+        "workload": "long-prompts",
+        "num_requests": 2,
+        "max_prompt_tokens": 300,
+        "max_tokens_cap": 4,
+        "settings": settings,
+    }
     large = {**spec, "settings": {**settings, "kv_memory_mib": 4000}}
     found = {}
     # The first run loads libraries that later ones have, so that it is the model's memory which is refused.

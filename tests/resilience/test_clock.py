@@ -41,7 +41,10 @@ CLOCKS = {("time", "time"), ("time", "time_ns"), ("datetime", "now"), ("datetime
 
 
 def asks_the_wall_clock(path: Path) -> bool:
-    tree = ast.parse(path.read_text("utf-8"))
+    text = path.read_text("utf-8")
+    if not any(f"{module}.{name}" in text for module, name in CLOCKS):
+        return False
+    tree = ast.parse(text)
     called = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     names = ((one.value.id, one.attr) for one in called if isinstance(one, ast.Attribute) and _is_name(one.value))
     return any(name in CLOCKS for name in names)

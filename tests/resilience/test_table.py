@@ -48,6 +48,10 @@ TABLE = {
         f"{HERE}/test_out_of_memory.py::test_memory_that_is_refused_is_one_line_wherever_it_happens",
         "tests/core_engine/parallel/test_ranks.py::test_a_cache_that_fits_nowhere_is_refused_and_the_ranks_go_on",
     ],
+    "the system kills the worker for want of memory": [
+        f"{HERE}/test_out_of_memory.py::test_a_worker_that_the_system_kills_for_want_of_memory_is_told",
+        f"{JOBS}::test_a_kill_for_want_of_memory_is_told_from_another",
+    ],
     "the disk is full: run, events, export, report": [
         f"{HERE}/test_disk_full.py::test_a_full_disk_keeps_every_run_readable",
         f"{HERE}/test_disk_full.py::test_events_that_cannot_be_written_leave_the_record_that_was_there",
