@@ -7,15 +7,14 @@ keeps a page and a terminal from changing it at once. What the entries mean is s
 from __future__ import annotations
 
 import json
-import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from tempfile import NamedTemporaryFile
 from typing import Any
 
 from experiments.store.store import data_home
+from experiments.whole_file import write_whole
 from ledger.errors import CannotRunError, InputError
 
 VERSION = 1
@@ -74,20 +73,10 @@ class Progress:
     def save(self, lab_id: str, state: State) -> None:
         """Keep it. CannotRunError when the disk takes nothing; what was there before stays."""
         path = self.path(lab_id)
-        beside: Path | None = None
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            # A name of its own: two pages of one process may save at once.
-            with NamedTemporaryFile("w", dir=path.parent, prefix=f"{lab_id}.", suffix=".tmp", delete=False,
-                                    encoding="utf-8") as file:  # fmt: skip
-                beside = Path(file.name)
-                file.write(json.dumps(state, ensure_ascii=False, indent=1))
-                file.flush()
-                os.fsync(file.fileno())
-            beside.replace(path)
+            write_whole(path, json.dumps(state, ensure_ascii=False, indent=1).encode(), lasting=True)
         except OSError as error:
-            if beside is not None:
-                beside.unlink(missing_ok=True)
             raise CannotRunError(f"the progress of lab {lab_id} can't be kept: {error.strerror or error}") from None
 
     def reset(self, lab_id: str) -> None:
