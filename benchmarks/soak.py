@@ -5,8 +5,9 @@
 One process stands for the page: it starts runs with random variables of the registry and random workloads (also some
 that are wrong), cancels, kills (SIGKILL), resumes and deletes them, and reads the store as the pages do. A server runs
 beside it all the time and gets requests, of which some are wrong and some are dropped by their client. What happens is
-drawn from the seed; how many jobs that are depends on the machine. Resident memory, threads, descriptors, children,
-shared memory and the size of the store are read throughout.
+drawn from the seed; how many jobs that is depends on the machine, on which nothing else should make shared memory
+meanwhile: all of it is counted. Resident memory, threads, descriptors, children, shared memory and the size of the
+store are read throughout.
 
 Exit code 0 when nothing grows beyond its limit a minute (behind a warm-up; soak_readings.py), every run ended with a
 reason, everything stored can be read, no fault of ours was met and no process or segment is left; else 1.
