@@ -277,7 +277,9 @@ def _drift(rig: Rig, plain: EngineConfig) -> float:
         entry = calibration.profile_here(plain)[1]
     except CannotRunError:  # this is the plain calibration
         return 1.0
-    return calibration.drift(entry, rig.engine(plain)) if entry.get("steps_s") else 1.0
+    if not entry.get("steps_s"):
+        return 1.0
+    return calibration.drift(entry, [calibration.probe(entry, rig.engine(plain))])
 
 
 def at_speed(entry: Mapping[str, Any], slower: float) -> dict[str, Any]:

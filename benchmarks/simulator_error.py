@@ -27,7 +27,7 @@ from statistics import median
 from typing import Any
 
 from experiments.rig import Rig, machine
-from experiments.simulator.calibration import calibrate_simulator, drift, store
+from experiments.simulator.calibration import calibrate_simulator, drift, probe, store
 from experiments.simulator.deployment import Deployed, SimulateSpec, deployed
 from experiments.spec import BenchSpec
 from experiments.targets import EngineTarget, Target, measure
@@ -126,11 +126,11 @@ def _compare(
     workload = engine.draw(spec)
     engine.warm_up(workload)
     made = deployed(SimulateSpec.from_dict({**case.fields, "settings": settings}))
-    ratios, runs = [drift(entry, rig.engine(spec.config()))], []
+    probes, runs = [probe(entry, rig.engine(spec.config()))], []
     for _ in range(repeats):
         runs.append(_figures(spec, engine, workload))
-        ratios.append(drift(entry, rig.engine(spec.config())))
-    measured, now = _median(runs), median(ratios)
+        probes.append(probe(entry, rig.engine(spec.config())))
+    measured, now = _median(runs), drift(entry, probes)
     tokenizer = rig.tokenizer(spec.config())
     simulated = _figures(spec, SimulatorTarget(_slower(made, now), tokenizer), workload)
     undrifted = _figures(spec, SimulatorTarget(made, tokenizer), workload)

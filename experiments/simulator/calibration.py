@@ -43,7 +43,8 @@ MOST_ROUNDS, FEWEST_ROUNDS = 9, 3
 RUN_PROMPT, RUN_ANSWER = 48, 24
 RUN_WEIGHT = 0.2  # of a step of the engine's run beside a median of the design
 LONGEST_DISTURBED = 5.0  # an execution that took longer counts as this many times its median
-PROBES, PROBE_S = 4, 1.0  # kinds of step, and seconds, that tell whether the machine is as fast as it was
+PROBES, PROBE_S = 8, 1.5  # kinds of step, and seconds, that tell whether the machine is as fast as it was
+LONGEST_PROBED_S = 0.25  # a kind that takes longer is no probe: the others would be seen too seldom beside it
 BAND = 2.0  # an error band is so many times the cross-validated error
 # Settings that a calibration holds for; others change plans, not the time of a step.
 OF_A_STEP = (
@@ -274,16 +275,27 @@ def disturbance(timings: Sequence[Sequence[float]]) -> float:
     return max(1.0, sum(shares) / len(shares)) if shares else 1.0
 
 
-def drift(entry: Mapping[str, Any], engine: Any, budget_s: float = PROBE_S) -> float:
-    """How many times as long this engine's steps take now as when the entry was measured: the geometric mean, over
-    PROBES kinds of step spread over the design, of the ratio of medians. 1 = the machine is as fast as it was.
-    """
+def probe(entry: Mapping[str, Any], engine: Any, budget_s: float = PROBE_S) -> dict[str, list[float]]:
+    """Seconds of executions made now, by kind: PROBES of the entry's kinds of step, spread over the short ones."""
     known = entry["steps_s"]
-    steps = [step for step in _design_of(engine) if step.group in known]
+    steps = [step for step in _design_of(engine) if known.get(step.group, LONGEST_PROBED_S) < LONGEST_PROBED_S]
     chosen = [steps[place * (len(steps) - 1) // (PROBES - 1)] for place in range(PROBES)]
     timings = _design_timings(engine, chosen, budget_s)
-    logs = [math.log(median(seconds) / known[step.group]) for step, seconds in zip(chosen, timings, strict=True)]
-    return math.exp(sum(logs) / len(logs))
+    return {step.group: seconds for step, seconds in zip(chosen, timings, strict=True)}
+
+
+def drift(entry: Mapping[str, Any], probes: Sequence[Mapping[str, Sequence[float]]]) -> float:
+    """How many times as long steps took in these probes as the entry reckons with: the geometric mean over kinds of the
+    ratio of means, as an entry counts them. 1 = the machine is as fast, and as much disturbed, as it was.
+    """
+    pooled: dict[str, list[float]] = defaultdict(list)
+    for one in probes:
+        for kind, seconds in one.items():
+            pooled[kind] += seconds
+    logs = [
+        math.log(median(seconds) * disturbance([seconds]) / entry["steps_s"][kind]) for kind, seconds in pooled.items()
+    ]
+    return math.exp(sum(logs) / len(logs)) / entry["disturbance"]
 
 
 def _plan(step: Designed, block_size: int) -> Any:

@@ -27,4 +27,14 @@ def test_drift_is_the_ratio_of_todays_steps_to_the_calibrations(monkeypatch: pyt
     known = {step.group: 0.001 * (place + 1) for place, step in enumerate(steps)}
     by_plan = {calibration._plan(step, engine.config.block_size): known[step.group] for step in steps}
     monkeypatch.setattr(calibration, "_timed", lambda _, plan: slower * by_plan[plan])
-    assert calibration.drift({"steps_s": known}, engine, budget_s=0) == pytest.approx(slower)
+    entry = {"steps_s": known, "disturbance": 1.0}
+    probes = [calibration.probe(entry, engine, budget_s=0) for _ in range(2)]
+    assert len(probes[0]) == calibration.PROBES
+    assert calibration.drift(entry, probes) == pytest.approx(slower)
+
+
+def test_drift_counts_disturbances_as_the_calibration_did() -> None:
+    entry = {"steps_s": {"one": 0.010, "other": 0.020}, "disturbance": 1.2}
+    as_then = {"one": [0.010] * 4 + [0.020], "other": [0.020] * 4 + [0.040]}
+    assert calibration.drift(entry, [as_then, as_then]) == pytest.approx(1.0)
+    assert calibration.drift(entry, [{"one": [0.010] * 5, "other": [0.020] * 5}]) == pytest.approx(1 / 1.2)
