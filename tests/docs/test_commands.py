@@ -23,7 +23,7 @@ from tests.docs.markdown import DOCUMENTS, ROOT, blocks, inline_code
 COMMAND_LINE: Any = typer.main.get_command(app)
 LABS = sorted((ROOT / "experiments" / "labs" / "content").rglob("*.toml"))
 SETTINGS = ("--set", "--canary-set")
-PROGRAM = re.compile(r"^(?:\$ )?(?:\.venv/bin/)?trilemma(?= |$)")
+PROGRAM = re.compile(r"^(?:[A-Z_]+=\S+ )?(?:\.venv/bin/)?trilemma(?= |$)")
 INCOMPLETE = re.compile(r"^Missing |requires an argument")
 
 
