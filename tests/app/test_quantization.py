@@ -12,6 +12,7 @@ import pytest
 
 from app.charts import quality_chart
 from app.i18n import catalogue, translate
+from core_engine.variables import W4A16
 from experiments.quality.evaluation import run_evaluation
 from experiments.quality.predictions import lock_in
 from experiments.quality.spec import EvalSpec
@@ -61,7 +62,7 @@ def test_without_a_run_the_page_asks_and_offers_one_button(empty: Path, lang: st
     app, words = page_alone("quantization", lang=lang), catalogue(lang)
     assert app.title[0].value == words["quant.question"] and words["quant.intro"] in texts(app)
     assert not app.button(key="run").disabled
-    assert app.pills[0].value == ["w8a8", "w4a16-rtn", "w4a16-awq", "w4a16-gptq"]
+    assert app.pills[0].value == ["w8a8", *W4A16]
 
 
 def test_nothing_chosen_can_not_be_run_and_the_address_keeps_the_choice(empty: Path) -> None:

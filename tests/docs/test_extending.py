@@ -6,6 +6,7 @@ Nobody edits what a guide does not name. The checks that the guides name run in 
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -109,6 +110,19 @@ def with_lab(tree: Path) -> None:
     assert len(found) == 3
 
 
+def one_run(suites: list[str]) -> str:
+    """Several commands of pytest as one, so that libraries are loaded once; -k narrows the files beside it alone."""
+    files, narrowed = [], []
+    for suite in suites:
+        words = suite.split()[3:]
+        named = [word for word in words if word.startswith("tests/")]
+        files += named
+        if "-k" in words:
+            narrowed += [f"({words[words.index('-k') + 1]} or not {Path(name).stem})" for name in named]
+    chosen = f" -k '{' and '.join(narrowed)}'" if narrowed else ""
+    return f"python -m pytest -q -p no:cacheprovider {' '.join(dict.fromkeys(files))}{chosen}"
+
+
 @pytest.mark.parametrize("title", GUIDES)
 def test_each_guide_fits_the_tree_as_it_is_and_is_as_small_as_the_table_says(title: str, tmp_path: Path) -> None:
     made = changes(title)
@@ -131,11 +145,11 @@ def test_what_the_guides_add_works_in_a_copy_of_the_tree(tmp_path: Path) -> None
             apply(change, tree)
     with_lab(tree)
     commands = [command for title in GUIDES for command in checks(title)]
-    tests = dict.fromkeys(word for command in commands for word in command.split() if word.startswith("tests/"))
+    suites = [command for command in commands if "pytest" in command]
     others = [command for command in commands if "pytest" not in command]
     changed = [change.path for title in GUIDES for change in changes(title) if change.path.endswith(".py")]
     style = [f"python -m ruff {how} {' '.join(changed)}" for how in ("check", "format --check")]
-    for command in (*style, f"python -m pytest -q -p no:cacheprovider {' '.join(tests)}", *others):
-        words = [sys.executable, *command.split()[1:]]
+    for command in (*style, one_run(suites), *others):
+        words = [sys.executable, *shlex.split(command)[1:]]
         done = subprocess.run(words, cwd=tree, capture_output=True, text=True, timeout=600)
         assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}{done.stderr[-2000:]}"

@@ -262,7 +262,7 @@ def test_a_stream_brings_accepted_tokens_together(tiny_loaded: LoadedModel, plai
 
 
 def test_compiled_kernels_give_the_same_ids(tiny: Any) -> None:
-    loaded = load_fp32(tiny[0], kernels="compiled", threads=1)
+    loaded = load_fp32(tiny[0], kernels="auto", threads=1)  # compiled where the head size fits the vectors
     if loaded.kernels.kernels != "compiled":
         pytest.skip(loaded.kernels.kernels_reason)
     for settings in ({}, {"kv_dtype": "int8"}, {"attention": "naive"}, {"kv_splits": "4"}):
