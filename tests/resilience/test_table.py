@@ -45,10 +45,11 @@ TABLE = {
         "tests/cli/test_eval.py::test_a_killed_evaluation_is_resumed_to_the_result_of_one_that_was_not",
     ],
     "memory runs out: loading, KV cache, step": [
-        f"{HERE}/test_out_of_memory.py::test_every_allocators_refusal_is_known",
+        f"{HERE}/test_out_of_memory.py::test_memory_that_is_refused_is_one_line_wherever_it_happens",
         "tests/core_engine/parallel/test_ranks.py::test_a_cache_that_fits_nowhere_is_refused_and_the_ranks_go_on",
     ],
     "the system kills the worker for want of memory": [
+        f"{HERE}/test_out_of_memory.py::test_a_worker_that_the_system_kills_for_want_of_memory_is_told",
         f"{JOBS}::test_a_kill_for_want_of_memory_is_told_from_another",
     ],
     "the disk is full: run, events, export, report": [
@@ -56,6 +57,7 @@ TABLE = {
         f"{HERE}/test_disk_full.py::test_events_that_cannot_be_written_leave_the_record_that_was_there",
         f"{HERE}/test_disk_full.py::test_a_file_is_written_whole_or_stays_as_it_was",
         "tests/experiments/test_store.py::test_a_write_the_system_refuses_leaves_the_store_intact",
+        f"{HERE}/test_page.py::test_on_a_full_disk_the_runs_are_listed",
         f"{JOBS}::test_a_full_disk_still_shows_that_the_process_ended",
         f"{JOBS}::test_a_worker_that_could_not_store_its_end_is_explained",
         f"{WORKER}::test_a_live_file_is_replaced_whole_and_a_full_disk_costs_only_the_picture",
@@ -69,6 +71,7 @@ TABLE = {
         f"{HERE}/test_store_damaged.py::test_a_file_that_was_cut_is_told_and_left_as_it_is",
         f"{HERE}/test_store_damaged.py::test_garbage_is_told_and_left_as_it_is",
         f"{HERE}/test_store_damaged.py::test_one_damaged_run_hides_no_other",
+        f"{HERE}/test_page.py::test_a_damaged_store_is_one_line_and_the_page_is_there",
         f"{HERE}/test_store_damaged.py::test_a_store_of_a_newer_version_is_refused_and_not_changed_by_a_byte",
         f"{HERE}/test_store_damaged.py::test_events_outlive_a_store_that_was_moved_away_and_put_back",
         "tests/experiments/test_store_events.py::test_a_damaged_file_is_one_line_for_its_record_and_others_are_read",
