@@ -13,6 +13,7 @@ from app.i18n import LANGUAGE_NAMES
 from app.navigation import groups
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
 from app.theme import TOKENS
+from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
 from ledger.errors import CannotRunError, InputError
 
@@ -25,8 +26,6 @@ ICON = (
 
 def sidebar() -> None:
     """Language, device and its measured ceilings, under the navigation."""
-    from core_engine.environment import cpu_name, resolve_threads  # slow to import; the navigation need not wait
-
     with st.sidebar:
         chosen = st.segmented_control(
             t("nav.language"),

@@ -9,7 +9,9 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from importlib import import_module
 from pathlib import Path
+from threading import Thread
 
 from experiments.server.access import LOOPBACK, is_loopback
 from experiments.yielding import make_way
@@ -17,6 +19,7 @@ from ledger.errors import InputError
 
 TOKEN_ENV = "TRILEMMA_UI_TOKEN"
 MOST_UPLOAD_MB = 200
+HEAVY = ("app.charts", "pandas", "experiments.report", "experiments.jobs", "core_engine.kernels.choice")
 PAGE = Path(__file__).with_name("main.py")
 
 
@@ -36,9 +39,11 @@ def main() -> None:
     from starlette.middleware import Middleware
 
     from app.gate import Gate
+    from app.visitor_cookie import Visitors
 
+    Thread(target=_load, name="load", daemon=True).start()
     hosts = () if token is not None else (*LOOPBACK, options.host)
-    page = st.App(PAGE, middleware=[Middleware(Gate, token=token, hosts=hosts)])
+    page = st.App(PAGE, middleware=[Middleware(Gate, token=token, hosts=hosts), Middleware(Visitors)])
     page.run(
         config={
             "server.address": options.host,
@@ -51,6 +56,12 @@ def main() -> None:
             "logger.hideWelcomeMessage": True,  # it asks another server for the address of this one
         }
     )
+
+
+def _load() -> None:
+    """Import what the first page needs while the server starts and the browser loads its own part."""
+    for name in HEAVY:
+        import_module(name)
 
 
 if __name__ == "__main__":

@@ -86,9 +86,14 @@ def set_address(**values: Any) -> None:
 def draw(chart: alt.LayerChart, description: str, **more: Any) -> None:
     """Show a chart across its container, with a description for readers who cannot see it; `more` as Streamlit's.
 
-    Its specification is not validated again, as `st.altair_chart` would: tests do that, and it takes long.
+    Its specification is not validated again, as `st.altair_chart` would: tests do that, and it takes long. Rows stand
+    in the layers: under a name, Streamlit would make a data frame and Arrow of every few of them, which takes longer.
     """
     spec = chart.to_dict(validate=False)
+    named = spec.pop("datasets", {})
+    for layer in spec["layer"]:
+        if "name" in layer.get("data", {}):
+            layer["data"] = {"values": named[layer["data"]["name"]]}
     st.vega_lite_chart(spec=spec, theme=None, width="stretch", alt=description, **more)
 
 

@@ -11,46 +11,20 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import socket
-import subprocess
-import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import psutil
+from page_browser import browser, end, new_page, server, wait_until_it_measures
 
 from experiments import jobs
 from experiments.store import Store
 
-ROOT = Path(__file__).resolve().parents[1]
-CHROMIUM = "/usr/bin/chromium"
 EXPERIMENT = "variable=seed&values=0,1&requests=64&repeats=20"
-READY_S = 300
-
-
-@contextmanager
-def server(home: Path) -> Iterator[tuple[str, int]]:
-    """Address and pid of a page's server with a store of its own."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [sys.executable, "-m", "experiments.cli", "ui", "--port", str(port), "--json"]
-    environment = {**os.environ, "TRILEMMA_HOME": str(home), "PYTHONPATH": str(ROOT)}
-    started = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
-    try:
-        assert started.stdout is not None
-        told = "".join(iter(started.stdout.readline, "}\n")) + "}"
-        yield json.loads(told)["url"], json.loads(told)["pid"]
-    finally:
-        started.terminate()
-        started.wait(timeout=60)
 
 
 def cpu_s(pids: list[int]) -> float:
@@ -82,27 +56,11 @@ def watch(store: Store, run_id: str, groups: dict[str, list[int]], seconds: floa
     return {"steps": steps, "cores": {name: (cpu_s(pids) - before[name]) / took for name, pids in groups.items()}}
 
 
-def wait_until_it_measures(store: Store, run_id: str) -> int:
-    """The pid of the worker of a run, once it computes."""
-    until = time.monotonic() + READY_S
-    while (jobs.live(run_id, store) or {}).get("phase") != "running":
-        if time.monotonic() > until:
-            raise TimeoutError(f"run {run_id} did not begin: {store.get_run(run_id).state}")
-        time.sleep(0.5)
-    pid = store.get_run(run_id).pid
-    assert pid is not None
-    return pid
-
-
 def measure(windows: int, seconds: float) -> dict[str, Any]:
     """All windows, open and closed in turn."""
-    from playwright.sync_api import sync_playwright
-
-    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as (url, pid), sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
-        page = browser.new_page(viewport={"width": 1440, "height": 1400})
-        page.set_default_timeout(READY_S * 1000)
-        page.goto(f"{url}/?{EXPERIMENT}")
+    with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as served, browser() as running:
+        page = new_page(running)
+        page.goto(f"{served.url}/?{EXPERIMENT}")
         page.get_by_role("button", name=re.compile(r"^(play_arrow)?\s*Run( again)?$")).click()
         page.wait_for_url(re.compile(r"[?&]run=[0-9a-f]{8}"))
         run_id = page.url.split("run=")[1][:8]
@@ -111,15 +69,12 @@ def measure(windows: int, seconds: float) -> dict[str, Any]:
         seen: dict[str, list[dict[str, Any]]] = {"open": [], "closed": []}
         for turn in range(windows):
             for state in ("open", "closed") if turn % 2 == 0 else ("closed", "open"):
-                page.goto(f"{url}/?run={run_id}" if state == "open" else "about:blank")
+                page.goto(f"{served.url}/?run={run_id}" if state == "open" else "about:blank")
                 if state == "open":
                     page.get_by_role("button", name=re.compile("Cancel$")).wait_for()
-                groups = {"page": [pid], "browser": browser_pids(), "worker": [worker]}
+                groups = {"page": [served.pid], "browser": browser_pids(), "worker": [worker]}
                 seen[state].append(watch(store, run_id, groups, seconds))
-        jobs.cancel(run_id, store)
-        browser.close()
-        while store.get_run(run_id).state in jobs.ACTIVE:
-            time.sleep(0.5)
+        end(store, run_id)
     return summary(seen)
 
 

@@ -1,26 +1,45 @@
-"""What this machine offers: device, number format, threads, and the description stored with every run."""
+"""What this machine offers: device, number format, threads, and the description stored with every run.
+
+Imports torch, which takes a second, only where a function needs it: the page asks for the rest at its start.
+"""
 
 from __future__ import annotations
 
 import platform
+import sys
 from pathlib import Path
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from core_engine.cores import threads_found
 from ledger.errors import CannotRunError, InputError
 
-DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+if TYPE_CHECKING:
+    import torch
+
+# What a driver of a GPU leaves on a Linux system: NVIDIA's (also in a container), that of WSL 2, AMD's.
+DRIVERS = tuple(map(Path, ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))
+
+
+def dtypes() -> dict[str, torch.dtype]:
+    """The torch dtype of each name of a number format."""
+    import torch
+
+    return {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def cuda_is_here() -> bool:
-    """Whether torch can use a CUDA device."""
+    """Whether torch can use a CUDA device; it is asked only where there may be one."""
+    if sys.platform == "linux" and not any(path.exists() for path in DRIVERS):
+        return False
+    import torch
+
     return torch.cuda.is_available()
 
 
 def resolve_device(name: str) -> torch.device:
     """The torch device of a `device` setting; CannotRunError when CUDA is asked for and absent."""
+    import torch
+
     available = cuda_is_here()
     if name == "cuda" and not available:
         raise CannotRunError("device: cuda was asked for and no CUDA device is usable here; use device=cpu")
@@ -30,15 +49,15 @@ def resolve_device(name: str) -> torch.device:
 def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     """The torch dtype of a `dtype` setting on `device`."""
     if name == "auto":
-        return torch.bfloat16 if device.type == "cuda" or cpu_computes_bf16() else torch.float32
+        return dtypes()["bf16" if device.type == "cuda" or cpu_computes_bf16() else "fp32"]
     if name == "fp16" and device.type == "cpu":
         raise InputError("dtype", "fp16", "auto, fp32 or bf16 on a CPU: no fast fp16 kernel exists there")
-    return DTYPES[name]
+    return dtypes()[name]
 
 
 def dtype_name(dtype: torch.dtype) -> str:
     """Registry name of a torch dtype."""
-    return next(name for name, value in DTYPES.items() if value is dtype)
+    return next(name for name, value in dtypes().items() if value is dtype)
 
 
 def cpu_flags() -> frozenset[str]:
@@ -72,6 +91,8 @@ def cpu_name() -> str:
 
 def describe(device: torch.device, dtype: torch.dtype) -> dict[str, Any]:
     """The environment stored with a run."""
+    import torch
+
     return {
         "device": torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu",
         "cpu": cpu_name(),

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
+if TYPE_CHECKING:
+    import torch
 
 
 class NoNvml(Exception):
@@ -15,6 +16,8 @@ class NoNvml(Exception):
 
 def device_uuid(device: torch.device) -> str:
     """The card's own name, which is the same in NVML whatever CUDA_VISIBLE_DEVICES hides."""
+    import torch
+
     return f"GPU-{torch.cuda.get_device_properties(device).uuid}"
 
 

@@ -16,8 +16,8 @@ import numpy as np
 import torch
 
 from core_engine.model.compiled import CompiledDecoder
+from core_engine.operator_sources import COMPILED, KERNELS, OPERATORS
 
-COMPILED, KERNELS, OPERATORS = "compiled operators", "CUDA kernels", "torch operators"
 DISPATCH = "(dispatch)"  # what is no launch: torch operators that only call others, and BOOKKEEPING
 _VIEWS = """
 alias as_strided chunk contiguous detach detach_ empty empty_like empty_strided expand flatten item lift_fresh narrow

@@ -11,12 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
-
-import torch
+from typing import TYPE_CHECKING, Any
 
 from core_engine.clock import Clock
 from core_engine.nvml import NoNvml, opened
+
+if TYPE_CHECKING:
+    import torch
 
 INTERVAL_S = 0.1
 # Beyond so many samples (half an hour) every second one is dropped and the interval doubles.

@@ -13,7 +13,7 @@ Owns the order of runs and when to stop. Statistics, metrics and engines are oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.arms import Arms, KeepsRecords
@@ -29,6 +29,7 @@ from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
 from experiments.summary import over_repeats, performance_curves
+from experiments.targets import Target
 
 __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
@@ -49,16 +50,18 @@ def run_comparison(
     *,
     rig: Rig | None = None,
     kept: Mapping[tuple[int, int], dict[str, Any]] | None = None,
+    targets: Sequence[Target] | None = None,
 ) -> dict[str, Any]:
     """Measure a comparison and return its JSON (design, section 5). Records go to `store` (None: nowhere) as they come.
 
     on_live gets the live object at most 4 times a second. kept: records of an earlier start by (arm, repeat), which are
-    taken instead of measured; of no use with measure "capacity", whose repeats are searches. Raises ComparisonCancelled
-    with what is there, and InputError or CannotRunError when the engine refuses the settings.
+    taken instead of measured; of no use with measure "capacity", whose repeats are searches. targets: one an arm,
+    instead of those that the spec asks for. Raises ComparisonCancelled with what is there, and InputError or
+    CannotRunError when the engine refuses the settings.
     """
     checked = spec if isinstance(spec, CompareSpec) else CompareSpec.from_dict(spec)
     with rig_or_own(rig) as used:
-        return _Comparison(checked, store, run_id, on_live, should_cancel, used, kept or {}).run()
+        return _Comparison(checked, store, run_id, on_live, should_cancel, used, kept or {}, targets).run()
 
 
 class _Comparison:
@@ -71,14 +74,16 @@ class _Comparison:
         should_cancel: Callable[[], bool],
         rig: Rig,
         kept: Mapping[tuple[int, int], dict[str, Any]],
+        targets: Sequence[Target] | None,
     ) -> None:
         self.spec = spec
         self.kept = kept
         self.run_id = run_id
         self.live = LiveReport(on_live, arms=2, repeats=spec.looks()[0], extra_units=1)
         self.arms = Arms(
-            spec.arms(), spec.values, rig=rig, store=store, run_id=run_id, live=self.live, should_cancel=should_cancel
-        )
+            spec.arms(), spec.values, rig=rig, store=store, run_id=run_id, live=self.live,
+            should_cancel=should_cancel, targets=targets,
+        )  # fmt: skip
         self.search = CapacitySearch(self.arms) if spec.measure == "capacity" else None
         self.quality = unknown("not measured yet")
 

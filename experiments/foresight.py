@@ -49,7 +49,7 @@ def _switched_off(spec: CompareSpec) -> list[str]:
 def _no_device_apart(spec: CompareSpec) -> list[str]:
     if spec.variable != "overlap":
         return []
-    from core_engine.environment import cuda_is_here  # loads torch
+    from core_engine.environment import cuda_is_here
 
     if cuda_is_here() and "cpu" not in _values(spec, "device"):
         return []
@@ -59,7 +59,7 @@ def _no_device_apart(spec: CompareSpec) -> list[str]:
 def _shared_cores(spec: CompareSpec) -> list[str]:
     if spec.variable not in ("tensor_parallel", "pipeline_parallel"):
         return []
-    from core_engine.environment import cuda_is_here  # loads torch
+    from core_engine.environment import cuda_is_here
 
     if cuda_is_here() and "cpu" not in _values(spec, "device"):
         return []

@@ -37,13 +37,17 @@ _children: dict[str, subprocess.Popen[bytes]] = {}
 _oom_kills_before: dict[str, int | None] = {}
 
 
-def start(kind: str, spec: Mapping[str, Any], store: Store, *, followed: bool = False) -> str:
+def start(
+    kind: str, spec: Mapping[str, Any], store: Store, *, followed: bool = False, started_by: str | None = None
+) -> str:
     """Validate a spec, store a run and start its worker; returns the run's id at once.
 
     followed: it ends with this process, however that ends (see `follow_only`), from its first moment on.
+    started_by: the visitor of a page whose run it is (app/visitor.py); None where there is none.
     InputError for a wrong spec, CannotRunError when the run can't be stored or the process can't be started.
     """
-    run_id = store.create_run(kind, checked_spec(kind, spec), **_standing_in(), **(_owner() if followed else {}))
+    fields = {**_standing_in(), **(_owner() if followed else {}), "started_by": started_by}
+    run_id = store.create_run(kind, checked_spec(kind, spec), **fields)
     _start_worker(run_id, store)
     return run_id
 
@@ -188,10 +192,10 @@ def kill(run_id: str, store: Store) -> None:
             os.kill(int(run.pid or 0), signal.SIGKILL)
 
 
-def restart(run_id: str, store: Store) -> str:
+def restart(run_id: str, store: Store, *, started_by: str | None = None) -> str:
     """Start the same spec as a new run; returns its id."""
     run = store.get_run(run_id)
-    return start(run.kind, run.spec, store)
+    return start(run.kind, run.spec, store, started_by=started_by)
 
 
 def live(run_id: str, store: Store) -> dict[str, Any] | None:

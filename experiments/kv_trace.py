@@ -9,9 +9,9 @@ Between two steps the state stays, except that what requests released meanwhile 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import chain, pairwise
 from typing import Any
 
 import numpy as np
@@ -221,13 +221,17 @@ def _rectangles(codes: np.ndarray) -> list[tuple[int, int, int, int, int]]:
     return sorted(found)
 
 
-def kinds_over_time(record: Record, points: int = POINTS) -> list[dict[str, float]]:
+def kinds_over_time(
+    record: Record, points: int = POINTS, rows: Sequence[Mapping[str, int]] | None = None
+) -> list[dict[str, float]]:
     """[{"t_s", each of KINDS and external in bytes}]: mean of the steps that began in each of `points` slices.
 
-    A slice without one continues the state before; when nobody runs, only cached and free are left. Needs `has_blocks`.
+    A slice without one continues the state before; when nobody runs, only cached and free are left. rows:
+    `kinds_by_step` where it was made before. Needs `has_blocks`.
     """
     pool, running = pool_of(record), Running(record)
-    tokens = np.array([[row[kind] for kind in (*KINDS, EXTERNAL)] for row in kinds_by_step(record)], dtype=float)
+    found = kinds_by_step(record) if rows is None else rows
+    tokens = np.array([[row[kind] for kind in (*KINDS, EXTERNAL)] for row in found], dtype=float)
     starts = [step["execute_start_ns"] for step in record["steps"]]
     cached = _cached_after(record, pool)
     series = []
@@ -247,11 +251,15 @@ def kinds_over_time(record: Record, points: int = POINTS) -> list[dict[str, floa
 
 def _cached_after(record: Record, pool: Pool) -> list[float]:
     """For each step: tokens of the blocks that are cached once it has committed and all of its requests are gone."""
-    state, after = BlockState(pool.num_blocks, {}), []
+    published: set[int] = set()
+    after = []
     for events in journal(record):
-        for part in events:
-            state.apply(part)
-        after.append(float(int(state.published.sum()) * pool.block_size))
+        for what, _, blocks in chain.from_iterable(events):
+            if what == "publish":
+                published.update(blocks)
+            elif what == "evict":
+                published.difference_update(blocks)
+        after.append(float(len(published) * pool.block_size))
     return after
 
 

@@ -13,11 +13,12 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
+from core_engine.environment import cuda_is_here
 from experiments.loadgen import Cancelled
 from experiments.processes import is_at_work
 from experiments.store import Run, Store
@@ -25,7 +26,6 @@ from ledger.errors import CannotRunError
 
 POLL_S = 0.2
 ELSEWHERE = ("endpoint", "endpoints", "base_url")
-NVIDIA = Path("/proc/driver/nvidia/version")
 
 
 def lanes_of(spec: Mapping[str, Any]) -> tuple[str, ...]:
@@ -61,22 +61,13 @@ def _settings(spec: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def _lane(device: str) -> str:
-    if device == "cpu" or (device == "auto" and not _cuda_is_here()):
+    if device == "cpu" or (device == "auto" and not cuda_is_here()):
         return "cpu"
     if ":" in device:
         return device
     # With CUDA_VISIBLE_DEVICES a process's first card is another one than the machine's.
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0].strip()
     return f"cuda:{visible or 0}"
-
-
-def _cuda_is_here() -> bool:
-    """Whether `auto` means CUDA. torch, which takes a second and much memory, is asked only where a driver is."""
-    if not NVIDIA.exists():
-        return False
-    from core_engine.environment import cuda_is_here
-
-    return cuda_is_here()
 
 
 @contextmanager
@@ -96,8 +87,18 @@ def _are_ahead(run_id: str, store: Store, lanes: tuple[str, ...]) -> bool:
     """Whether a living run that wants one of the lanes (or has not said which it wants) came before."""
     if not lanes:
         return False
-    rivals = (run for run in store.ahead_of(run_id) if run.lanes is None or set(run.lanes) & set(lanes))
-    return any(is_at_work(run) for run in rivals)
+    return any(_are_rivals(run, lanes) and is_at_work(run) for run in store.ahead_of(run_id))
+
+
+def ahead(run: Run, store: Store) -> int:
+    """How many living runs a queued one still waits for: those before it in the queue, and whoever computes."""
+    before = [*store.ahead_of(run.id), *store.list_runs(state="running", results=False)]
+    return sum(_are_rivals(one, run.lanes) and is_at_work(one) for one in before)
+
+
+def _are_rivals(run: Run, lanes: Sequence[str] | None) -> bool:
+    """Whether a run wants one of the lanes, or has not said which it wants."""
+    return run.lanes is None or lanes is None or bool(set(run.lanes) & set(lanes))
 
 
 def lock_path(store: Store, lane: str) -> Path:

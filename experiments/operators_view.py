@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core_engine.operator_profile import COMPILED
+from core_engine.operator_sources import COMPILED
 from experiments.operators.spec import DEFAULT_REPEATS
 from experiments.report.words import MISSING
 

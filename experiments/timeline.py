@@ -2,9 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from experiments.metrics.events import NS_PER_S, Record, Request, emissions
+from experiments.metrics.host import host_work
+from experiments.store import Store
+
+
+@dataclass(frozen=True)
+class ArmTimeline:
+    """What is drawn of one record of an arm: `segments` and `last_token_s` as below, `host` as metrics/host.py."""
+
+    arm: int
+    repeat: int
+    segments: list[dict[str, Any]]
+    last_token_s: float | None
+    host: Mapping[str, Any]
+
+
+def arm_timelines(run_id: str, store: Store) -> tuple[ArmTimeline, ...]:
+    """The first repeat of every arm of a run; no other record is read. Errors as `Store.record`."""
+    first = dict(reversed(store.record_keys(run_id)))
+    return tuple(_arm_timeline(arm, repeat, store.record(run_id, arm, repeat)) for arm, repeat in sorted(first.items()))
+
+
+def _arm_timeline(arm: int, repeat: int, record: Record) -> ArmTimeline:
+    return ArmTimeline(arm, repeat, request_segments(record), last_token_s(record), host_work(record))
 
 
 def request_segments(record: Record) -> list[dict[str, Any]]:

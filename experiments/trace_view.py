@@ -7,26 +7,24 @@ from dataclasses import dataclass
 from typing import Any
 
 from experiments.kv_trace import BlockGrid, block_grid, by_arrival, has_blocks, kinds_over_time, pool_of
-from experiments.metrics.events import NS_PER_S, Record
+from experiments.metrics.events import NS_PER_S, Record, Request, succeeded
 from experiments.metrics.host import host_work
-from experiments.metrics.kv import EXTERNAL, KINDS, kv_waste
+from experiments.metrics.kv import EXTERNAL, KINDS, kinds_by_step, kv_waste
 from experiments.metrics.slots import concurrency, prefix, slots
-from experiments.metrics.waterfall import Waterfalls, unexplained_share
+from experiments.metrics.waterfall import Waterfalls, unexplained_of
 from experiments.store import Run
 from experiments.telemetry_view import TelemetryView, telemetry_view
 from experiments.workloads.source import short_name
 
+Found = list[tuple[Request, dict[str, float]]]
 
-def waterfall_rows(record: Record) -> list[dict[str, Any]]:
+
+def waterfall_rows(found: Found) -> list[dict[str, Any]]:
     """{"request","row","tokens", the parts and "e2e_s" in s} of each answered request, in order of arrival."""
-    of = Waterfalls(record).of
-    rows: list[dict[str, Any]] = []
-    for request in by_arrival(record):
-        parts = of(request)
-        if parts is not None:
-            tokens = sum(count for _, count in request["emissions"])
-            rows.append({"request": request["id"], "row": len(rows), "tokens": tokens, **parts})
-    return rows
+    return [
+        {"request": request["id"], "row": row, "tokens": sum(n for _, n in request["emissions"]), **parts}
+        for row, (request, parts) in enumerate(found)
+    ]
 
 
 def waste_rows(waste: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -100,9 +98,11 @@ class TraceView:
 
 def trace_view(record: Record) -> TraceView:
     """Everything the page draws of one record, computed once."""
+    of = Waterfalls(record).of
+    found = [(request, parts) for request in by_arrival(record) if (parts := of(request)) is not None]
     return TraceView(
-        waterfalls=waterfall_rows(record),
-        unexplained=unexplained_share(record),
+        waterfalls=waterfall_rows(found),
+        unexplained=unexplained_of(parts for request, parts in found if succeeded(request)),
         host=host_work(record),
         slots=slots(record),
         concurrency=concurrency(record),
@@ -116,13 +116,16 @@ def trace_view(record: Record) -> TraceView:
 
 
 def _blocks(record: Record) -> Blocks | None:
-    waste = kv_waste(record)
-    if waste is None or not has_blocks(record):
+    if not has_blocks(record):
+        return None
+    rows = kinds_by_step(record)
+    waste = kv_waste(record, rows)
+    if waste is None:
         return None
     pool = pool_of(record)
     return Blocks(
         grid=block_grid(record),
-        series=kinds_over_time(record),
+        series=kinds_over_time(record, rows=rows),
         num_blocks=pool.num_blocks,
         block_size=pool.block_size,
         end_s=pool.end_s,

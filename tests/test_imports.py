@@ -47,6 +47,13 @@ def test_the_command_line_imports_without_page_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
+def test_the_pages_load_without_torch() -> None:
+    views = sorted(f"app.views.{path.stem}" for path in (ROOT / "app" / "views").glob("[a-z]*.py"))
+    code = f"import sys, {', '.join(views)}\nprint([n for n in ('torch', 'transformers') if n in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
 def test_no_two_test_files_are_imported_under_one_name():
     found = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if not (path.parent / "__init__.py").exists())
     assert [name for name, times in found.items() if times > 1 and name != "conftest.py"] == []

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pandas as pd
 import streamlit as st
 
+from app import own_jobs
 from app.components.advisor_results import bands, change_text
 from app.components.failed import failed_run
 from app.components.live import live_panel
 from app.components.section import escape, section_head
-from app.components.stored_job import tell
+from app.components.stored_job import cancel, tell
 from app.state import badge, language, set_address, store, t
+from app.visitor import may_change, visitor
 from experiments import jobs
 from experiments.advisor.advice import Advice, start_test
 from experiments.advisor.record import Outcome
@@ -25,7 +27,7 @@ TEST = "test"  # the parameter of the address that names the run
 
 def start(made: Advice) -> None:
     """Start the test as a job; its id goes into the address."""
-    set_address(**{TEST: start_test(made, store())})
+    set_address(**{TEST: start_test(made, store(), started_by=visitor())})
 
 
 def tested(page: str) -> None:
@@ -42,7 +44,10 @@ def tested(page: str) -> None:
     st.markdown(f"## {t('advisor.tested')}")
     if run.state in jobs.ACTIVE:
         live_panel(run.id)
-        st.button(t("picker.cancel"), icon=":material/stop:", on_click=lambda: jobs.cancel(run.id, store()))
+        st.button(
+            t("picker.cancel"), icon=":material/stop:", disabled=not may_change(run),
+            on_click=lambda: cancel(page, run),
+        )  # fmt: skip
     elif run.result is not None:
         beside(run)
     elif run.state == "failed":
@@ -52,7 +57,7 @@ def tested(page: str) -> None:
 
 
 def _again(run: Run) -> None:
-    set_address(**{TEST: jobs.restart(run.id, store())})
+    set_address(**{TEST: own_jobs.restart(run.id)})
 
 
 def beside(run: Run) -> None:

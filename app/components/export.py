@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable
 
 import pandas as pd
 import streamlit as st
@@ -11,29 +11,33 @@ import streamlit as st
 from app.components.report_files import report_files
 from app.components.section import csv_of
 from app.navigation import page_of
-from app.state import language, t
+from app.state import language, store, t
 from experiments.metrics.table import request_rows
 from experiments.report.comparison import reproduce_command
-from experiments.store import Run, StoredRecord
+from experiments.store import Run
 
 
-def export(run: Run, records: Sequence[StoredRecord]) -> None:
-    """The last section of a finished run."""
+def export(run: Run) -> None:
+    """The last section of a finished run; each file is made when it is asked for."""
+    of_runs = store()
+
+    def requests() -> str:
+        return csv_of(pd.DataFrame(request_rows(of_runs.records(run.id))))
+
     st.markdown(f"## {t('result.export')}")
     st.caption(t("result.export_caption"))
     with st.container(horizontal=True):
         report_files(run)
         _download(
             t("result.json"),
-            json.dumps(run.result, indent=1),
+            lambda: json.dumps(run.result, indent=1),
             f"trilemma-{run.id}.json",
             "application/json",
             ":material/data_object:",
         )
-        rows = pd.DataFrame(request_rows(records))
         _download(
             t("result.requests_csv"),
-            csv_of(rows),
+            requests,
             f"trilemma-{run.id}-requests.csv",
             "text/csv",
             ":material/table:",
@@ -45,5 +49,5 @@ def export(run: Run, records: Sequence[StoredRecord]) -> None:
     st.code(f"{st.context.url}?run={run.id}&lang={language()}", language=None, wrap_lines=True)
 
 
-def _download(label: str, data: str, name: str, mime: str, icon: str) -> None:
+def _download(label: str, data: Callable[[], str], name: str, mime: str, icon: str) -> None:
     st.download_button(label, data, name, mime, icon=icon, on_click="ignore", key=name)

@@ -7,7 +7,7 @@ from typing import Any
 
 import streamlit as st
 
-from app.components.live import duration, refresh_s
+from app.components.live import duration, not_yet, refresh_s
 from app.components.section import escape
 from app.state import store, t, translated
 from core_engine.cores import threads_found
@@ -27,7 +27,7 @@ def live_job(run_id: str, title: Callable[[Run, dict[str, Any]], str], leave: st
     live = jobs.live(run_id, store()) if run.state == "running" else None
     with st.container(border=True):
         if live is None:
-            st.markdown(f"## {t('live.queued') if run.state == 'queued' else t('live.loading')}")
+            not_yet(run)
             return
         left, right = st.columns([3, 1.4], vertical_alignment="center")
         left.markdown(f"## {escape(title(run, live))}")

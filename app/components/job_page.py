@@ -12,6 +12,7 @@ from app.components.failed import failed_run
 from app.components.inputs import passed_over
 from app.components.stored_job import cancel, must_predict, resume, resume_button, shown_run, start, tell, told
 from app.state import store, t
+from app.visitor import is_mine, may_change
 from experiments import jobs
 from experiments.quality.predictions import Prediction
 from experiments.store import Run, Store
@@ -26,7 +27,7 @@ class Chosen(Protocol):
 
 
 class Setup(Protocol):
-    """Draws the inputs; while a run is active Cancel stands in the place of Run."""
+    """Draws the inputs; while a run of this visitor is active Cancel stands in the place of Run."""
 
     def __call__(
         self,
@@ -71,14 +72,14 @@ def job_page(page: JobPage) -> None:
     run = shown_run(name, page.kind, t(f"{name}.stored"), page.what, page.own)
     active = run is not None and run.state in jobs.ACTIVE
     ask, lock_in = page.ask, page.lock_in
-    asking = run is not None and ask is not None and must_predict(run) and page.asks(run)
+    asking = run is not None and ask is not None and is_mine(run) and must_predict(run) and page.asks(run)
 
     def begin(choice: Chosen) -> None:
         start(name, page.kind, choice.spec)
 
     page.setup(
         name,
-        active=active,
+        active=active and run is not None and may_change(run),
         cancelling=run is not None and run.cancel_requested,
         primary=not asking,
         on_run=begin,

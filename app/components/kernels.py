@@ -10,13 +10,13 @@ import streamlit as st
 from app.components.section import escape
 from app.state import t, translated
 from core_engine.config import EngineConfig
+from core_engine.environment import cuda_is_here
+from core_engine.kernels.choice import expected_with_auto
 from core_engine.variables import VARIABLES, Value
 
 
 @st.cache_resource(show_spinner=False, ttl=60)
 def _expected() -> Mapping[str, Any]:
-    from core_engine.kernels.choice import expected_with_auto  # loads torch; the navigation need not wait
-
     return vars(expected_with_auto())
 
 
@@ -44,8 +44,6 @@ def _captured(captured: Mapping[str, Any] | str | None) -> str:
 
 def stand_in(settings: Mapping[str, Value]) -> str:
     """What does on this machine what CUDA Graph does on a GPU, under these settings of the two arms."""
-    from core_engine.environment import cuda_is_here
-
     chosen = EngineConfig().settings() | dict(settings)
     on_cpu = chosen["device"] == "cpu" or (chosen["device"] == "auto" and not cuda_is_here())
     compiled = chosen["kernels"] != "torch" and _expected()["kernels"] == "compiled"

@@ -13,6 +13,7 @@ from app.components.run_button import run_button
 from app.components.section import escape
 from app.components.stored_job import cancel, tell, told
 from app.state import badge, language, t
+from app.visitor import visitor
 from experiments import jobs
 from experiments.labs import LabSession
 from experiments.labs.grade import TRIES, shown_choices
@@ -57,7 +58,7 @@ def experiment(session: LabSession) -> None:
     active = run is not None and run.state in jobs.ACTIVE
 
     def start() -> None:
-        session.start()
+        session.start(started_by=visitor())
 
     def begin() -> None:
         tell("labs-run", start)

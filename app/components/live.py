@@ -14,6 +14,7 @@ from app.components.picker import guess_text
 from app.state import badge, draw, heading, mode, store, t, words
 from core_engine.cores import threads_found
 from experiments import jobs
+from experiments.lanes import ahead
 from experiments.memory_view import account_rows, live_kv_bytes
 from experiments.report.charts import ledger_accounts
 from experiments.report.words import curve_value, number
@@ -63,7 +64,7 @@ def live_panel(run_id: str) -> None:
 def _progress(run: Run, live: dict[str, Any] | None) -> None:
     with st.container(border=True):
         if live is None:
-            st.markdown(f"## {t('live.queued') if run.state == 'queued' else t('live.loading')}")
+            not_yet(run)
             return
         value = run.spec["values"][live["arm"]]
         left, right = st.columns([3, 1.4], vertical_alignment="center")
@@ -74,6 +75,16 @@ def _progress(run: Run, live: dict[str, Any] | None) -> None:
         _estimate(live)
         guess = guess_text(run.spec.get("guess_pct"))
         st.caption(t("live.guess_locked", guess=guess) if guess else t("live.keeps"))
+
+
+def not_yet(run: Run) -> None:
+    """What a run that tells nothing yet is at: how many are before it, or that the model is loaded."""
+    if run.state != "queued":
+        st.markdown(f"## {t('live.loading')}")
+        return
+    st.markdown(f"## {t('live.queued')}")
+    if before := ahead(run, store()):
+        st.caption(t("live.ahead", n=before))
 
 
 def _estimate(live: dict[str, Any]) -> None:

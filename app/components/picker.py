@@ -19,13 +19,14 @@ from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 
 REPEAT_CHOICES: tuple[int | str, ...] = (3, 5, 10, "auto")
+HELD = "held_open"  # the box with every setting that is held equal
 SHOWN_SETTINGS = ("model", "dtype", "max_num_seqs", "max_num_batched_tokens", "kv_memory_mib")
 
 
 def picker(
     *, active: bool, cancelling: bool, ran: bool, on_run: Callable[[], None], on_cancel: Callable[[], None]
 ) -> None:
-    """Draw the picker; locked while a run is active, when Cancel stands in the place of Run."""
+    """Draw the picker; locked while a run of this visitor is active, when Cancel stands in the place of Run."""
     current = drafts.draft()
     entry = VARIABLES[current["variable"]]
     with st.container(border=True):
@@ -118,10 +119,14 @@ def _held_equal(current: dict[str, Any], active: bool) -> None:
     shown = [entry for entry in held if entry.name in always]
     chips = " ".join(f":gray-badge[{t(f'var.{entry.name}')} **{_held_text(current, entry)}**]" for entry in shown)
     title = t("picker.held_title", settings=chips, more=len(held) - len(shown))
-    with st.container(key="held"), st.expander(title, icon=":material/lock:", type="compact"):
+    with st.container(key="held"):
+        box = st.expander(title, icon=":material/lock:", type="compact", key=HELD, on_change="rerun")
+    with box:
         st.caption(t("picker.held_help"))
         for name, item in needed.items():
             st.caption(f"**{t(f'var.{name}')}**: {t('picker.held_because', **item)}")
+        if not box.open:  # two hundred inputs, which would be most of the page's time
+            return
         with st.container(horizontal=True):
             for entry in held:
                 with st.popover(f"{t(f'var.{entry.name}')} **{_held_text(current, entry)}**", disabled=active):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -17,14 +17,13 @@ from app.components.kernels import ran_with
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, translated, words
 from experiments.memory_view import ArmMemory, arm_memory
-from experiments.metrics.host import host_work
 from experiments.quality.agreement import quality_missing
 from experiments.report import headline, verdict_sentence
 from experiments.report.verdict import ordered_curves
 from experiments.report.words import interval, latency_unit, number, percent, signed_percent
 from experiments.spec import ENDPOINT
-from experiments.store import Run, StoredRecord
-from experiments.timeline import last_token_s, request_segments
+from experiments.store import Run
+from experiments.timeline import ArmTimeline
 
 NO_BREAK = "\u00a0"
 VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
@@ -32,15 +31,15 @@ VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconcl
 HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
 
 
-def results(run: Run, records: Sequence[StoredRecord]) -> None:
-    """Draw everything below the picker for a run that has a result."""
+def results(run: Run, timelines: Callable[[], Sequence[ArmTimeline]]) -> None:
+    """Draw everything below the picker for a run that has a result; timelines are asked for where they are drawn."""
     result = run.result or {}
     names = arm_names([arm["value"] for arm in result["arms"]])
     verdict(result)
     curves(result, names)
     if result["variable"] != ENDPOINT:  # of a server nothing inside is seen: no accounts, no steps
         memory(result, names)
-        timeline(records, names)
+        timeline(timelines(), names)
     explanation(result)
     ran_with(result, names)
     figures(result, names)
@@ -190,26 +189,20 @@ def _arithmetic(arm: ArmMemory) -> None:
     st.markdown(f"{t('result.kv_used')}: {escape(line)}")
 
 
-def timeline(records: Sequence[StoredRecord], names: tuple[str, str]) -> None:
+def timeline(found: Sequence[ArmTimeline], names: tuple[str, str]) -> None:
     """Where each request of repeat 1 spent its time, both arms on one axis."""
-    first = {item.arm: item for item in reversed(records)}
-    if len(first) < 2:
+    if len(found) < 2:
         return
     with st.container(border=True):
         arms: list[dict[str, Any]] = [
-            {
-                "name": names[arm],
-                "segments": request_segments(first[arm].record),
-                "last_token_s": last_token_s(first[arm].record),
-            }
-            for arm in (0, 1)
+            {"name": names[one.arm], "segments": one.segments, "last_token_s": one.last_token_s} for one in found
         ]
         frame = pd.DataFrame([{"arm": arm["name"], **segment} for arm in arms for segment in arm["segments"]])
-        caption = t("timeline_caption", repeat=first[0].repeat)
+        caption = t("timeline_caption", repeat=found[0].repeat)
         section_head(f"{t('timeline')} {badge('measured')}", caption, frame, "timeline")
         draw(timeline_chart(arms, mode(), words("chart.")), t("alt.timeline"))
-        for arm in (0, 1):
-            host_share(host_work(first[arm].record), names[arm])
+        for one in found:
+            host_share(one.host, names[one.arm])
 
 
 def explanation(result: Mapping[str, Any]) -> None:

@@ -1,12 +1,20 @@
-"""The head of a section: title and caption, with its figures as table and CSV at the right."""
+"""The head of a section: title and caption, with its figures as table and CSV at the right.
+
+Owns how much of a long table is sent to the browser: the first rows, and all of them in the CSV, which is made when it
+is asked for.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pandas as pd
 import streamlit as st
 
 from app.state import t
 from experiments.spreadsheet import safe_cell
+
+MOST_ROWS = 500
 
 
 def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> None:
@@ -16,11 +24,18 @@ def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> Non
             st.markdown(f"## {title}")
             st.caption(caption)
         with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
-            st.dataframe(drawable(frame), hide_index=True)
+            first_rows(frame)
         st.download_button(
-            t("result.csv"), csv_of(frame), f"{key}.csv", "text/csv", type="tertiary",
+            t("result.csv"), lambda: csv_of(frame), f"{key}.csv", "text/csv", type="tertiary",
             icon=":material/download:", key=f"csv-{key}", on_click="ignore",
         )  # fmt: skip
+
+
+def first_rows(frame: pd.DataFrame, **columns: Any) -> None:
+    """The frame as a table, and what is left out of a long one. columns: Streamlit's column_config."""
+    st.dataframe(drawable(frame.head(MOST_ROWS)), hide_index=True, column_config=columns or None)
+    if len(frame) > MOST_ROWS:
+        st.caption(t("result.first_rows", n=MOST_ROWS, total=f"{len(frame):,}"))
 
 
 def csv_of(frame: pd.DataFrame) -> str:

@@ -7,8 +7,10 @@ from typing import Any
 
 import streamlit as st
 
+from app import own_jobs
 from app.components.section import escape
 from app.state import set_address, store, t, translated
+from app.visitor import is_mine, may_change
 from experiments import jobs
 from experiments.kinds import resumable
 from experiments.store import Run
@@ -20,13 +22,14 @@ LISTED = 50
 def shown_run(
     page: str, kind: str, caption: str, what: Callable[[Run], str], own: Callable[[Run], bool] = lambda run: True
 ) -> Run | None:
-    """The run of the address, else the one that runs, else the newest of its kind that has a result; with the box to
-    choose another.
+    """The run of the address, else the visitor's that runs, else the newest of its kind that has a result (the
+    visitor's before others'); with the box to choose another. What others' runs are at is theirs to watch.
 
     what: a run's own words in that box, after its state and time; own: which runs of the kind the page is about.
     """
     asked = st.query_params.get("run")
     runs = [run for run in store().list_runs(kind=kind, limit=LISTED) if own(run)]
+    runs = [run for run in runs if is_mine(run) or run.result is not None or run.id == asked]
     if asked and asked not in [run.id for run in runs]:
         try:
             found = store().get_run(asked)
@@ -37,9 +40,10 @@ def shown_run(
         set_address(run=None)
         return None
     ids = [run.id for run in runs]
-    running = next((run.id for run in runs if run.state in jobs.ACTIVE), None)
-    finished = next((run.id for run in runs if run.result is not None), ids[0])
-    first = asked if asked in ids else running or finished
+    running = next((run.id for run in runs if run.state in jobs.ACTIVE and is_mine(run)), None)
+    finished = [run for run in runs if run.result is not None]
+    newest = next((run.id for run in (*filter(is_mine, finished), *finished)), ids[0])
+    first = asked if asked in ids else running or newest
     labels = {run.id: _label(run, what(run)) for run in runs}
     chosen = st.selectbox(
         caption, ids, index=ids.index(first), format_func=labels.__getitem__, key=f"{page}-run-{first}"
@@ -78,21 +82,22 @@ def told(page: str) -> None:
 
 def start(page: str, kind: str, spec: Callable[[], dict[str, Any]]) -> None:
     """Start a job and show it."""
-    tell(page, lambda: set_address(run=jobs.start(kind, spec(), store())))
+    tell(page, lambda: set_address(run=own_jobs.start(kind, spec())))
 
 
 def cancel(page: str, run: Run | None) -> None:
     """Ask a run, if there is one, to stop; what it has finished is kept."""
     if run is not None:
-        tell(page, lambda: jobs.cancel(run.id, store()))
+        tell(page, lambda: own_jobs.cancel(run.id))
 
 
 def resume(page: str, run: Run) -> None:
-    """Start a stopped run again: the same one where its kind can go on, else a new one of the same spec."""
-    if run.kind in resumable():
-        tell(page, lambda: jobs.resume(run.id, store()))
+    """Start a stopped run again: the same one where its kind can go on and it is the visitor's, else a new one of the
+    same spec."""
+    if run.kind in resumable() and may_change(run):
+        tell(page, lambda: own_jobs.resume(run.id))
     else:
-        tell(page, lambda: set_address(run=jobs.restart(run.id, store())))
+        tell(page, lambda: set_address(run=own_jobs.restart(run.id)))
 
 
 def resume_button(page: str, run: Run, label: str) -> None:

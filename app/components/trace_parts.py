@@ -15,7 +15,7 @@ from app.charts import block_map, block_timeline, kinds_chart, waterfall_chart
 from app.charts.kv_trace import kinds_in
 from app.components.host_share import host_share
 from app.components.live import request_letter
-from app.components.section import escape, section_head
+from app.components.section import escape, first_rows, section_head
 from app.state import badge, draw, mode, t, words
 from experiments.kv_trace import blocks_at
 from experiments.metrics.kv import EXTERNAL, KINDS
@@ -222,7 +222,7 @@ def _prefix(side: Side) -> None:
         }
         for row in side.view.prefix_rows
     ]
-    st.dataframe(pd.DataFrame(rows), hide_index=True, column_config={t("trace.hit_share"): column})
+    first_rows(pd.DataFrame(rows), **{t("trace.hit_share"): column})
 
 
 def _preemptions(side: Side) -> None:
@@ -239,7 +239,7 @@ def _preemptions(side: Side) -> None:
         }
         for row in rows
     ]
-    st.dataframe(pd.DataFrame(shown), hide_index=True)
+    first_rows(pd.DataFrame(shown))
 
 
 def downloads(run: Run, sides: Sequence[Side], repeat: int) -> None:

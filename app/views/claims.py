@@ -13,6 +13,7 @@ from app.components.job_live import live_job
 from app.components.section import escape
 from app.components.stored_job import cancel, resume, resume_button, start, told
 from app.state import set_address, store, t
+from app.visitor import is_mine
 from experiments import jobs
 from experiments.claims import Claim, get_claim, load_claims
 from experiments.claims.catalogue import KINDS
@@ -21,6 +22,7 @@ from experiments.store import Run
 from ledger.errors import InputError
 
 ANY = "any"
+LISTED = 20
 
 
 def page() -> None:
@@ -51,7 +53,7 @@ def _all(found: dict[str, Outcome]) -> None:
     st.caption(escape(conditions()))
     with st.container(border=True, key="claims-counts"):
         st.markdown(" · ".join(f"**{many}** {verdict_word(verdict)}" for verdict, many in counts(found.values())))
-    newest = next(iter(store().list_runs(kind="claims", limit=1)), None)
+    newest = next(filter(is_mine, store().list_runs(kind="claims", limit=LISTED, results=False)), None)
     newest = None if newest is None else jobs.status(newest.id, store())
     _run_all(active=newest is not None and newest.state in jobs.ACTIVE)
     told("claims")
@@ -79,9 +81,13 @@ def _run_all(*, active: bool) -> None:
 
 
 def _at_work() -> None:
-    """The run that computes now, with the way to stop it."""
-    runs = [run for kind in ("claims", "claim") for run in store().list_runs(kind=kind, limit=20, results=False)]
-    active = [run for run in runs if run.state in jobs.ACTIVE and jobs.status(run.id, store()).state in jobs.ACTIVE]
+    """The visitor's run that computes or waits, with the way to stop it."""
+    runs = [run for kind in ("claims", "claim") for run in store().list_runs(kind=kind, limit=LISTED, results=False)]
+    active = [
+        run
+        for run in runs
+        if is_mine(run) and run.state in jobs.ACTIVE and jobs.status(run.id, store()).state in jobs.ACTIVE
+    ]
     own = next(iter(active), None)
     if own is None:
         return

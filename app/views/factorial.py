@@ -6,13 +6,15 @@ from typing import Any
 
 import streamlit as st
 
+from app import own_jobs
 from app.components.factorial_draft import draft
 from app.components.factorial_results import results
 from app.components.factorial_setup import setup
 from app.components.failed import failed_run
 from app.components.job_live import live_job
 from app.components.stored_job import cancel, shown_run, start, tell, told
-from app.state import set_address, store, t
+from app.state import set_address, t
+from app.visitor import may_change
 from experiments import jobs
 from experiments.factorial import FactorialSpec
 from experiments.kinds import kind_of
@@ -26,7 +28,7 @@ def page() -> None:
     run = shown_run("two", "factorial", t("two.stored"), lambda stored: kind_of("factorial").says(stored.spec))
     active = run is not None and run.state in jobs.ACTIVE
     setup(
-        active=active,
+        active=active and run is not None and may_change(run),
         cancelling=run is not None and run.cancel_requested,
         on_run=lambda: start("two", "factorial", draft),
         on_cancel=lambda: cancel("two", run),
@@ -45,7 +47,7 @@ def page() -> None:
 
 
 def _restart(run: Run) -> None:
-    tell("two", lambda: set_address(run=jobs.restart(run.id, store())))
+    tell("two", lambda: set_address(run=own_jobs.restart(run.id)))
 
 
 def _phase(run: Run, live: dict[str, Any]) -> str:

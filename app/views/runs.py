@@ -8,11 +8,13 @@ from typing import Any
 
 import streamlit as st
 
+from app import own_jobs
 from app.components.report_files import report_formats
 from app.components.section import escape
 from app.navigation import page_of
 from app.state import error_text, language, set_address, store, t, translated
 from app.views.trace import KINDS as TRACED
+from app.visitor import may_change
 from experiments import jobs
 from experiments.kinds import KINDS, kind_of, resumable
 from experiments.report import answer_of, headline
@@ -138,17 +140,19 @@ def _actions(run: Run, where: str) -> None:
     def offer(name: str, act: Callable[[], None], *, disabled: bool = False) -> None:
         key = f"{where}-{name}-{run.id}"
         icon = f":material/{name}:"
-        st.button(t(f"runs.{name}"), key, icon=icon, type="tertiary", disabled=disabled, on_click=_do, args=(act,))
+        st.button(t(f"runs.{name}"), key, icon=icon, type="tertiary", disabled=disabled, on_click=_do, args=(act,),
+                  help=t("page.not_yours") if others else None)  # fmt: skip
 
+    others = not may_change(run)
     if run.kind in resumable() and run.state in ("cancelled", "failed"):
-        offer("resume", lambda: jobs.resume(run.id, store()))
+        offer("resume", lambda: own_jobs.resume(run.id), disabled=others)
     if run.state in jobs.ACTIVE:
-        offer("cancel", lambda: jobs.cancel(run.id, store()), disabled=run.cancel_requested)
+        offer("cancel", lambda: own_jobs.cancel(run.id), disabled=others or run.cancel_requested)
         return
     _files(run, where)
     with st.popover(t("runs.delete"), type="tertiary", icon=":material/delete:"):
-        st.markdown(t("runs.delete_sure", id=run.id))
-        st.button(t("runs.delete"), key=f"{where}-delete-{run.id}", on_click=_delete, args=(run.id,))
+        st.markdown(t("page.not_yours") if others else t("runs.delete_sure", id=run.id))
+        st.button(t("runs.delete"), key=f"{where}-delete-{run.id}", on_click=_delete, args=(run.id,), disabled=others)
 
 
 def _files(run: Run, where: str) -> None:
@@ -160,7 +164,11 @@ def _files(run: Run, where: str) -> None:
         export_run(run.id, of_runs, made)
         return made.getvalue()
 
-    with st.popover(t("runs.export"), type="tertiary", icon=":material/download:"):
+    key = f"{where}-export-{run.id}"
+    box = st.popover(t("runs.export"), type="tertiary", icon=":material/download:", key=key, on_change="rerun")
+    if not box.open:  # eight buttons a run, for every run of the list
+        return
+    with box:
         report_formats(run, where)
         st.download_button(t("runs.run_file"), whole, f"trilemma-{run.id}{SUFFIX}", "application/zip",
                            on_click="ignore", key=f"{where}-run_file-{run.id}")  # fmt: skip
@@ -270,7 +278,7 @@ def _do(action: Callable[[], None]) -> None:
 
 
 def _delete(run_id: str) -> None:
-    _do(lambda: jobs.delete(run_id, store()))
+    _do(lambda: own_jobs.delete(run_id))
     if st.query_params.get("run") == run_id:
         _close()
 

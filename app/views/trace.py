@@ -118,12 +118,13 @@ def _sides(run: Run, arms: list[int], repeat: int) -> list[Side]:
     ]
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
+@st.cache_resource(max_entries=8, show_spinner=False)
 def _record(run_id: str, arm: int, repeat: int, updated_at: str) -> dict[str, Any]:
-    """Raw events; updated_at keys the cache, since a running job still adds repeats."""
+    """Raw events; updated_at keys the cache, since a running job still adds repeats. Shared, not copied: a copy of a
+    long run takes longer than the rest of the page, and nobody changes it."""
     return store().record(run_id, arm, repeat)
 
 
-@st.cache_data(max_entries=8, show_spinner=False)
+@st.cache_resource(max_entries=8, show_spinner=False)
 def _view(run_id: str, arm: int, repeat: int, updated_at: str) -> TraceView:
     return trace_view(_record(run_id, arm, repeat, updated_at))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app import own_jobs
 from app.components import draft as drafts
 from app.components.export import export
 from app.components.failed import failed_run
@@ -12,9 +13,11 @@ from app.components.next_step import next_step
 from app.components.picker import picker
 from app.components.results import results
 from app.state import set_address, store, t
+from app.visitor import is_mine, may_change
 from experiments import jobs
-from experiments.store import Run, StoredRecord
+from experiments.store import Run
 from experiments.store.identity import GUESSES
+from experiments.timeline import ArmTimeline, arm_timelines
 from ledger.errors import CannotRunError, InputError
 
 
@@ -24,7 +27,7 @@ def page() -> None:
     active = run is not None and run.state in jobs.ACTIVE
     _title(run)
     picker(
-        active=active,
+        active=active and run is not None and may_change(run),
         cancelling=run is not None and run.cancel_requested,
         ran=run is not None,
         on_run=_start,
@@ -66,10 +69,11 @@ def _shown_run() -> Run | None:
 
 
 def _run_to_come_back_to() -> str | None:
-    """With nothing in the address: this session's run, else the one that is running now, whoever started it."""
+    """With nothing in the address: this session's run, else the one of this visitor that is running now."""
     if "variable" in st.query_params:
         return None
-    active = (run.id for run in store().list_runs(kind="compare") if run.state in jobs.ACTIVE)
+    listed = store().list_runs(kind="compare", results=False)
+    active = (run.id for run in listed if run.state in jobs.ACTIVE and is_mine(run))
     return st.session_state.get("loaded_run") or next(active, None)
 
 
@@ -104,7 +108,7 @@ def _time(run: Run) -> str:
 def _start() -> None:
     """Start the draft as a job; what is wrong with it is shown on the next draw."""
     try:
-        _show(jobs.start("compare", drafts.draft(), store()))
+        _show(own_jobs.start("compare", drafts.draft()))
     except (InputError, CannotRunError) as error:
         st.session_state["start_error"] = str(error)
 
@@ -115,13 +119,17 @@ def _show(run_id: str) -> None:
 
 
 def _cancel(run: Run | None) -> None:
-    if run is not None:
-        jobs.cancel(run.id, store())
+    if run is None:
+        return
+    try:
+        own_jobs.cancel(run.id)
+    except CannotRunError as error:
+        st.session_state["start_error"] = str(error)
 
 
 def _restart(run: Run) -> None:
     try:
-        _show(jobs.restart(run.id, store()))
+        _show(own_jobs.restart(run.id))
     except (InputError, CannotRunError) as error:
         st.session_state["start_error"] = str(error)
 
@@ -132,17 +140,16 @@ def _start_error() -> None:
         st.error(t("failed.input_error", error=error))
 
 
-@st.cache_data(max_entries=4, show_spinner=False)
-def _records(run_id: str, updated_at: str) -> list[StoredRecord]:
-    """Raw events of a finished run; updated_at keys the cache, since a finished run never changes."""
-    return store().records(run_id)
+@st.cache_resource(max_entries=8, show_spinner=False)
+def _timelines(run_id: str, updated_at: str) -> tuple[ArmTimeline, ...]:
+    """What is drawn of a finished run's events; updated_at keys the cache. Shared, not copied: nobody changes it."""
+    return arm_timelines(run_id, store())
 
 
 def _finished(run: Run) -> None:
     asked = {name: value for name, value in drafts.draft().items() if name not in GUESSES}
     if asked != {name: run.spec.get(name) for name in asked}:
         st.info(t("page.differs"))
-    records = _records(run.id, run.updated_at)
-    results(run, records)
+    results(run, lambda: _timelines(run.id, run.updated_at))
     next_step(run)
-    export(run, records)
+    export(run)

@@ -1,24 +1,25 @@
 """Which kernels compute a model's steps and why: asked once when it is loaded, told by environment, page, command line.
 
 Owns the rule between `kernels`, the device, the number format and what compiled code can do here. Knows no weights.
+torch is imported only where a device or a number format is looked at: the page asks what to expect without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-
-import torch
+from typing import TYPE_CHECKING
 
 from core_engine.config import EngineConfig
 from core_engine.environment import cpu_flags, cuda_is_here
 from core_engine.kernels.cpu.native import compiler, library, library_path
 from core_engine.kernels.triton.available import is_interpreted, missing_here
-from core_engine.kv.format import MOST_HEAD_DIM
 from ledger.errors import CannotRunError
 
+if TYPE_CHECKING:
+    import torch
+
 AUTO, COMPILED, TRITON, TORCH = "auto", "compiled", "triton", "torch"
-COMPILED_DTYPES = (torch.float32, torch.bfloat16)
 FLOAT_BITS = 32
 
 
@@ -97,6 +98,10 @@ def expected_here() -> KernelChoice:
 
 
 def _triton_for(device: torch.device, dtype: torch.dtype, head_dim: int) -> KernelChoice:
+    import torch
+
+    from core_engine.kv.format import MOST_HEAD_DIM
+
     interpreted = is_interpreted()
     if device.type != "cuda" and not interpreted:
         return KernelChoice(TORCH, "Triton's kernels need a CUDA device")
@@ -119,7 +124,9 @@ def expected_with_auto() -> KernelChoice:
 
 
 def _compiled_for(dtype: torch.dtype, head_dim: int, report: Callable[[str], None]) -> KernelChoice:
-    if dtype not in COMPILED_DTYPES:
+    import torch
+
+    if dtype not in (torch.float32, torch.bfloat16):
         return KernelChoice(TORCH, f"there are no compiled kernels for {dtype}")
     found = expected_here()
     if found.kernels == COMPILED and found.vector_bits is None:

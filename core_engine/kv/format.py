@@ -11,11 +11,11 @@ from functools import cached_property
 import torch
 
 from core_engine.config import EngineConfig
-from core_engine.environment import DTYPES, dtype_name
+from core_engine.environment import dtype_name, dtypes
 from ledger.errors import CannotRunError, InputError
 from ledger.kv_blocks import QUANTIZED, BlockFormat
 
-CAST_DTYPES = {**DTYPES, "fp8": torch.float8_e4m3fn}
+CAST_DTYPES = {**dtypes(), "fp8": torch.float8_e4m3fn}
 NOT_ON_A_CPU = {
     "fp16": "no fast fp16 conversion is used on a CPU",
     "fp8": "a CPU has no fp8 instructions: int8 takes as many bytes and keeps a scale per token and head",

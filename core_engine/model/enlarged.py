@@ -14,7 +14,6 @@ import torch
 from core_engine.model.sources import Source
 from core_engine.quant.matrix import QuantizedMatrix
 
-MODEL = "embedded-wide"
 LABEL = "enlarged target"
 TIMES = 6  # 533 M parameters instead of 135 M: of each, the embedding is 28 M
 

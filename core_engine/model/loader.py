@@ -18,10 +18,9 @@ from core_engine.kernels.choice import COMPILED, TORCH, TRITON, KernelChoice, ch
 from core_engine.memory_readings import process_rss_bytes, return_freed_memory
 from core_engine.model.compiled import CompiledDecoder, PackedWeights
 from core_engine.model.decoder import Decoder, DecoderWeights, assemble
+from core_engine.model.embedded import ENLARGED, embedded_directory, ensure_embedded, find_gguf
 from core_engine.model.embedded import NAME as EMBEDDED_NAME
-from core_engine.model.embedded import embedded_directory, ensure_embedded, find_gguf
 from core_engine.model.enlarged import LABEL, EnlargedSource, enlarged_config
-from core_engine.model.enlarged import MODEL as ENLARGED
 from core_engine.model.gguf import GgufFile
 from core_engine.model.gguf_tokenizer import write_tokenizer
 from core_engine.model.sources import DirectorySource, GgufSource, Source

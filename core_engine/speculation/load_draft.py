@@ -10,7 +10,7 @@ from typing import Any
 
 from core_engine.config import EngineConfig
 from core_engine.kernels.choice import COMPILED
-from core_engine.model.enlarged import MODEL as ENLARGED
+from core_engine.model.embedded import ENLARGED
 from core_engine.model.loader import LoadedModel, OpenedModel, open_model
 from core_engine.model.weights import model_digest
 from core_engine.speculation.artefact import KINDS, Artefact, load, shipped

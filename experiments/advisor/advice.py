@@ -179,8 +179,11 @@ def base_of(run: Run, arm: int = 0) -> BenchSpec | None:
     return BenchSpec.from_dict({**given, "settings": checked_settings(run.spec.get("settings"))})
 
 
-def start_test(advice: Advice, store: Store) -> str:
-    """Start the comparison as a job, its prediction stored before; the run's id. InputError without a test."""
+def start_test(advice: Advice, store: Store, *, started_by: str | None = None) -> str:
+    """Start the comparison as a job, its prediction stored before; the run's id. InputError without a test.
+
+    started_by: as `jobs.start` takes it.
+    """
     if advice.test is None:
         raise InputError("advice", advice.variable, advice.no_test or "one that can be tested here")
-    return jobs.start("compare", advice.test, store)
+    return jobs.start("compare", advice.test, store, started_by=started_by)

@@ -30,7 +30,7 @@ def spec_of(options: Mapping[str, Any], **fields: Any) -> dict[str, Any]:
 
 def models(options: Mapping[str, Any]) -> list[str]:
     """The embedded model and its enlarged form, or the one that the user asks about."""
-    from core_engine.model.enlarged import MODEL as ENLARGED
+    from core_engine.model.embedded import ENLARGED
     from core_engine.variables import VARIABLES
 
     asked = (options.get("settings") or {}).get("model")

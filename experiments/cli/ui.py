@@ -44,6 +44,9 @@ def ui(
         list[str] | None,
         typer.Option("--key-env", metavar="NAME", help="Environment variable with a key that the page may use."),
     ] = None,
+    shared_jobs: Annotated[
+        bool, typer.Option("--shared-jobs", help="Any browser may cancel, resume and delete any run.")
+    ] = False,
     as_json: Json = False,
 ) -> int:
     """Start the workbench in the browser."""
@@ -68,6 +71,7 @@ def ui(
     # share cores between sessions know no other priority for it (experiments/yielding.py).
     output = subprocess.DEVNULL if as_json else sys.stderr
     secret = {} if token is None else {"TRILEMMA_UI_TOKEN": token}  # not an argument, which others can read
+    shared = {"TRILEMMA_SHARED_JOBS": "1"} if shared_jobs else {}  # app/visitor.py
     with suppress(ValueError):  # not in the main thread
         for name in ("SIGTERM", "SIGHUP"):  # or the server would outlive this process and keep the port
             if hasattr(signal, name):
@@ -76,7 +80,7 @@ def ui(
     try:
         server = subprocess.Popen(
             command, stdout=output, cwd=page.parents[1], start_new_session=True,
-            env={**os.environ, **confined, **secret},
+            env={**os.environ, **confined, **secret, **shared},
         )  # fmt: skip
         _wait_until_ready(server, _url(WILDCARDS.get(host, host), port))
         url = _url(host, port)

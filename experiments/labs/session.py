@@ -125,15 +125,15 @@ class LabSession:
         self.kept["prediction"] = {"text": text.strip()[:80], "value": value, "at": _now()}
         self._save()
 
-    def start(self) -> str | None:
+    def start(self, *, started_by: str | None = None) -> str | None:
         """Start the experiment and return the run's id; a formula is computed at once, and there is no run.
 
-        InputError before the prediction, while it runs, or when it is done.
+        InputError before the prediction, while it runs, or when it is done. started_by: as `jobs.start` takes it.
         """
         with self._alone():
-            return self._start()
+            return self._start(started_by)
 
-    def _start(self) -> str | None:
+    def _start(self, started_by: str | None) -> str | None:
         self._needs_prediction("run")
         if self.kept["figures"] is None and self.is_running():
             raise InputError("run", self.kept["run_id"], "one run at a time: it is still at work")
@@ -144,7 +144,8 @@ class LabSession:
             return None
         from experiments import jobs
 
-        self.kept["run_id"] = jobs.start(self.lab.experiment.kind, self.lab.experiment.spec, self.store)
+        asked = self.lab.experiment
+        self.kept["run_id"] = jobs.start(asked.kind, asked.spec, self.store, started_by=started_by)
         self._save()
         return str(self.kept["run_id"])
 

@@ -9,7 +9,7 @@ it can't know then is whether reserved room will ever be filled; after the run t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from experiments.metrics.events import Record
@@ -81,18 +81,18 @@ def bytes_per_token(record: Record) -> float:
     return record["memory"]["kv_pool_bytes"] / sum(_kinds(record["steps"][0]["kv"], 0)[kind] for kind in KINDS)
 
 
-def kv_waste(record: Record) -> dict[str, Any] | None:
+def kv_waste(record: Record, rows: Sequence[Mapping[str, int]] | None = None) -> dict[str, Any] | None:
     """Mean over the steps, weighted with their execution time, of each kind: {"tokens","bytes","share"} of the pool.
 
     Keys: the KINDS, external, and `wasted` = internal + reserved_unused + external; pool_bytes and bytes_per_token.
-    None for a run that was recorded without KV by kind.
+    rows: `kinds_by_step` where it was made before. None for a run that was recorded without KV by kind.
     """
     if not has_kv(record):
         return None
     weights = [step["execute_end_ns"] - step["execute_start_ns"] for step in record["steps"]]
     if not sum(weights):
         weights = [1] * len(weights)
-    rows = kinds_by_step(record)
+    rows = kinds_by_step(record) if rows is None else rows
     means = {
         kind: sum(row[kind] * weight for row, weight in zip(rows, weights, strict=True)) / sum(weights)
         for kind in (*KINDS, EXTERNAL)

@@ -13,7 +13,7 @@ Commit of the last step lies after the last token, so it is outside.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import Any
 
@@ -96,7 +96,12 @@ def latency_breakdown(record: Record) -> dict[str, float | None]:
 
 def unexplained_share(record: Record) -> dict[str, float | int | None]:
     """{"p50","p99","n"} over the successful requests of unexplained_s / e2e_s, 0..1."""
-    shares = [found["unexplained_s"] / found["e2e_s"] for _, found in waterfalls(record) if found["e2e_s"] > 0]
+    return unexplained_of(found for _, found in waterfalls(record))
+
+
+def unexplained_of(found: Iterable[Mapping[str, float]]) -> dict[str, float | int | None]:
+    """As `unexplained_share`, of waterfalls that were made before."""
+    shares = [parts["unexplained_s"] / parts["e2e_s"] for parts in found if parts["e2e_s"] > 0]
     return {"p50": percentile(shares, 50), "p99": percentile(shares, 99), "n": len(shares)}
 
 

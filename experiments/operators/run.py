@@ -16,7 +16,6 @@ from core_engine.config import EngineConfig
 from core_engine.environment import cpu_name, dtype_name, resolve_threads
 from core_engine.kernels.options import StepOptions
 from core_engine.operator_profile import (
-    OPERATORS,
     Lap,
     OperatorMeter,
     StepProfile,
@@ -24,6 +23,7 @@ from core_engine.operator_profile import (
     quicker_half,
     step_profile,
 )
+from core_engine.operator_sources import OPERATORS
 from experiments.calibrate import summary
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled, no_garbage_collection

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from core_engine.config import EngineConfig
-from core_engine.quant.matrix import QuantizedMatrix
 from ledger.block_formats import WeightFormat
 from ledger.kv_blocks import admitted
 from ledger.model_spec import ModelSpec
 from ledger.weight_formats import AS_STORED, engine_groups, weights_report
 from ledger.weights import parameter_count
+
+if TYPE_CHECKING:
+    from core_engine.quant.matrix import QuantizedMatrix
 
 MIB = 2**20
 SEQUENCE_TOKENS = 512  # of each sequence that is counted against the KV memory
@@ -74,6 +76,7 @@ def _unquantized(config: EngineConfig, loaded: Any) -> dict[str, Any]:
 def _stored_formats(config: EngineConfig) -> dict[str, WeightFormat]:
     """The format of every matrix that is held as a file has it."""
     from core_engine.model.loader import open_model
+    from core_engine.quant.matrix import QuantizedMatrix
 
     source = open_model(config).source
     found = ((name, source.stored(name)) for name in source.names())

@@ -16,8 +16,7 @@ from typing import Any, Protocol
 
 import core_engine
 from core_engine.config import EngineConfig
-from core_engine.model.embedded import find_gguf
-from core_engine.model.enlarged import MODEL as ENLARGED
+from core_engine.model.embedded import ENLARGED, find_gguf
 from ledger.errors import InputError
 
 

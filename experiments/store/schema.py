@@ -14,7 +14,7 @@ from experiments.store.arms import arms_of, insert_arms
 from experiments.store.identity import spec_hash
 from ledger.errors import CannotRunError
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 # What each version of the schema adds to the one before it.
 _ADDITIONS = (
     """
@@ -40,9 +40,11 @@ CREATE TABLE IF NOT EXISTS arms (
 );
 CREATE INDEX IF NOT EXISTS arms_by_value ON arms (variable, value);
 """,
+    "",
 )
 # Columns that a version adds to tables that were there, before its statements above.
 # ticket: place in the queue, a new one each time a run is queued. lanes: the devices that it computes on, as JSON.
+# started_by: the visitor of a page whose run it is.
 _COLUMNS = {
     3: {
         "runs": {
@@ -50,7 +52,8 @@ _COLUMNS = {
             "code": "TEXT", "version": "TEXT", "environment": "TEXT",
         },
         "records": {"files": "TEXT"},
-    }
+    },
+    4: {"runs": {"started_by": "TEXT"}},
 }  # fmt: skip
 
 

@@ -41,7 +41,7 @@ class Run:
 
     `ticket` is its place in the queue, `lanes` the devices it computes on (None: not known yet), `owner_pid` the
     command line that it must not outlive. `code`, `version` and `environment` are those that it ran with
-    (identity.py).
+    (identity.py). `started_by` is the visitor of a page whose run it is, None for the command line's.
     """
 
     id: str
@@ -63,6 +63,7 @@ class Run:
     code: str | None = None
     version: str | None = None
     environment: dict[str, Any] | None = None
+    started_by: str | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The run as a JSON object with the field names as keys."""
@@ -370,7 +371,7 @@ _COLUMNS = ", ".join(Run.__dataclass_fields__)
 _BRIEF = _COLUMNS.replace("result,", "NULL AS result,")
 _SETTABLE = (
     "state", "spec", "result", "error", "pid", "pid_started", "cancel_requested", "lanes", "owner_pid",
-    "owner_started", "code", "version", "environment",
+    "owner_started", "code", "version", "environment", "started_by",
 )  # fmt: skip
 
 

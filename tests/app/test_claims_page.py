@@ -157,7 +157,7 @@ def test_what_quick_mode_left_out_or_cannot_run_is_told_with_the_simulator(home:
 def test_buttons_start_one_or_all(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     started: list[tuple[str, dict[str, Any]]] = []
 
-    def start(kind: str, spec: dict[str, Any], store: Store) -> str:
+    def start(kind: str, spec: dict[str, Any], store: Store, **_: Any) -> str:
         started.append((kind, spec))
         return store.create_run(kind, jobs.checked_spec(kind, spec))
 

@@ -44,10 +44,8 @@ def address(home: Path) -> Iterator[str]:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
-    command = ["-m", "streamlit", "run", "app/main.py", "--server.address", "127.0.0.1", "--server.port", str(port)]
-    quiet = ["--server.headless", "true", "--browser.gatherUsageStats", "false"]
     server = subprocess.Popen(
-        [sys.executable, *command, *quiet],
+        [sys.executable, "-m", "app.server", "--port", str(port)],
         cwd=ROOT,
         env={**os.environ, "TRILEMMA_HOME": str(home)},
         stdout=subprocess.DEVNULL,

@@ -25,7 +25,7 @@ def test_a_lab_reads_well_at_390_px_in_both_languages(
 ) -> None:
     lab, store = get_lab(LAB), Store(home / "runs.sqlite3")
 
-    def start(kind: str, spec: Any, _: Store) -> str:
+    def start(kind: str, spec: Any, _: Store, **more: Any) -> str:
         run_id = store.create_run(kind, jobs.checked_spec(kind, spec))
         store.update_run(run_id, state="done", result=scripted_result(LAB, kind, json.dumps(spec)))
         return run_id

@@ -27,7 +27,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(kind: str, spec: Any, store: Store) -> str:
+    def start(kind: str, spec: Any, store: Store, **_: Any) -> str:
         run_id = store.create_run(kind, jobs.checked_spec(kind, spec))
         store.update_run(run_id, state="done", result=scripted_result(LAB, kind, json.dumps(spec)))
         return run_id

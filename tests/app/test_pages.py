@@ -10,6 +10,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.components.live import refresh_s
+from app.components.picker import HELD
 from app.i18n import catalogue, translate
 from app.state import MARKS
 from core_engine.environment import cuda_is_here
@@ -67,6 +68,8 @@ def test_choosing_another_variable_fills_in_values_for_it(home: Path) -> None:
 
 def test_a_held_setting_can_be_made_the_variable(home: Path) -> None:
     app = opened(home, variable="batching")
+    app.session_state[HELD] = True
+    app.run()
     app.button(key="make-block_size").click().run()
     assert app.selectbox[0].value == "block_size"
 

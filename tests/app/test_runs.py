@@ -149,7 +149,10 @@ def test_texts_of_users_stay_text(store: Store) -> None:
 @pytest.mark.parametrize("lang", ["en", "zh"])
 def test_a_run_is_offered_as_a_report_in_every_format_and_as_a_run_file(store: Store, lang: str) -> None:
     run_id = bench(store, result={"output_tokens_per_s": 12.5, "provenance": "measured"})
-    labels = {button.label for button in page_alone("runs", lang=lang, run=run_id).get("download_button")}
+    app = page_alone("runs", lang=lang, run=run_id)
+    app.session_state[f"one-export-{run_id}"] = True  # its box is open
+    app.run()
+    labels = {button.label for button in app.get("download_button")}
     assert {translate(lang, f"report.{name}") for name in FORMATS} | {translate(lang, "runs.run_file")} <= labels
 
 

@@ -11,6 +11,7 @@ import pytest
 from streamlit.testing.v1 import AppTest
 
 from app.charts import interaction_chart
+from app.components.picker import HELD
 from app.i18n import catalogue
 from experiments.factorial import FactorialSpec
 from experiments.factorial.effects import judge_effects, readings
@@ -101,7 +102,9 @@ def test_a_failed_experiment_can_be_started_again(home: Path, stored: StoredJob)
 
 
 def test_the_workbench_offers_a_second_variable_three_ways(empty: Path) -> None:
-    app = AppTest.from_string("from app.views import workbench\nworkbench.page()\n", default_timeout=PATIENCE_S).run()
+    app = AppTest.from_string("from app.views import workbench\nworkbench.page()\n", default_timeout=PATIENCE_S)
+    app.session_state[HELD] = True
+    app.run()
     assert not app.exception
     keys = {button.key for button in app.button}
     assert {"make-kv_layout", "two-kv_layout", "leave-kv_layout"} <= keys

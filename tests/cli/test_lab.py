@@ -20,7 +20,7 @@ def own_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def scripted(monkeypatch: pytest.MonkeyPatch) -> None:
-    def start(kind: str, spec: object, store: Store) -> str:
+    def start(kind: str, spec: object, store: Store, **_: object) -> str:
         run_id = store.create_run(kind, jobs.checked_spec(kind, spec))  # type: ignore[arg-type]
         result = scripted_result("memory-ledger", kind, json.dumps(spec))
         store.update_run(run_id, state="done", result=result)

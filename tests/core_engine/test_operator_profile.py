@@ -12,8 +12,6 @@ import torch
 from core_engine import operator_profile
 from core_engine.operator_profile import (
     DISPATCH,
-    KERNELS,
-    OPERATORS,
     Lap,
     TorchMeter,
     compiled_lap,
@@ -22,6 +20,7 @@ from core_engine.operator_profile import (
     quicker_half,
     step_profile,
 )
+from core_engine.operator_sources import KERNELS, OPERATORS
 
 STEP_H = Path(operator_profile.__file__).parent / "kernels" / "cpu" / "step.h"
 CPU, CUDA = torch.autograd.DeviceType.CPU, torch.autograd.DeviceType.CUDA

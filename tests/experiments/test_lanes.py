@@ -77,7 +77,7 @@ def test_auto_is_the_first_visible_card_or_the_processor(
     here: bool, lane: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,1")
-    monkeypatch.setattr(lanes, "_cuda_is_here", lambda: here)
+    monkeypatch.setattr(lanes, "cuda_is_here", lambda: here)
     assert lanes_of({}) == lanes_of({"settings": {"device": "auto"}}) == (lane,)
 
 

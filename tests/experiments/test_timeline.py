@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from experiments.timeline import last_token_s, request_segments
+from experiments.store import Store
+from experiments.timeline import arm_timelines, last_token_s, request_segments
 from tests.experiments.records import MS, record, request, step
 
 STEPS = [step(i, 10 * i, 10 * i + 1, 10 * i + 9, 10 * i + 10) for i in range(8)]
@@ -60,3 +61,16 @@ def test_step_numbers_may_have_holes():
     steps = [step(10, 0, 1, 9, 10), step(14, 30, 31, 39, 40)]
     segments = request_segments(record(served, steps=steps))
     assert [s["kind"] for s in segments] == ["decode"]
+
+
+def test_the_first_repeat_of_every_arm_is_drawn_and_no_other_is_read(tmp_path):
+    store = Store(tmp_path / "runs.sqlite3")
+    run_id = store.create_run("compare", {})
+    for arm, repeat in ((0, 1), (1, 1), (0, 2), (1, 2)):
+        served = request([(9 + repeat, 1)], steps=[(0, "prefill", 4)])
+        store.add_record(run_id, arm, repeat, record(served, steps=STEPS))
+    for path in (tmp_path / "events" / run_id).glob("*-2.*"):
+        path.unlink()
+    found = arm_timelines(run_id, store)
+    assert [(one.arm, one.repeat, one.last_token_s) for one in found] == [(0, 1, 0.01), (1, 1, 0.01)]
+    assert found[0].segments == request_segments(store.record(run_id, 0, 1))

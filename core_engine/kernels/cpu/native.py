@@ -13,9 +13,8 @@ import shutil
 import subprocess
 import tempfile
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
-
-import torch
 
 from core_engine.environment import cpu_flags
 from core_engine.model.embedded import cache_root
@@ -140,13 +139,21 @@ def library() -> ctypes.CDLL:
 def opened(flags: tuple[str, ...] = ()) -> ctypes.CDLL:
     """The library built with more flags than usual (-DTRILEMMA_WIDTH=4: as on another processor). As library()."""
     path = _built(compiler(), flags)
-    for runtime in sorted(Path(torch.__file__).parent.glob("lib/lib*omp*.so*")):
+    for runtime in _openmp_runtimes():
         ctypes.CDLL(str(runtime), mode=ctypes.RTLD_GLOBAL)
     found = ctypes.CDLL(str(path))
     for function in (found.trilemma_workspace, found.trilemma_step, found.trilemma_panel_bytes):
         function.restype = ctypes.c_int64
     found.trilemma_kinds.restype = ctypes.c_char_p
     return found
+
+
+def _openmp_runtimes() -> list[Path]:
+    """torch's, found without importing it, which takes a second."""
+    package = find_spec("torch")
+    if package is None or package.origin is None:
+        return []
+    return sorted(Path(package.origin).parent.glob("lib/lib*omp*.so*"))
 
 
 def compiler() -> str:

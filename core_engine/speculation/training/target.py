@@ -16,7 +16,7 @@ from core_engine.engine import Engine
 from core_engine.kernels.choice import COMPILED
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder, assemble
-from core_engine.model.enlarged import MODEL as ENLARGED
+from core_engine.model.embedded import ENLARGED
 from core_engine.model.loader import LoadedModel, OpenedModel, load_model, open_model
 from core_engine.model.spec import DecoderSpec
 from core_engine.model.tokenizer import Tokenizer

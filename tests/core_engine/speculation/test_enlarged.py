@@ -10,7 +10,8 @@ import pytest
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.model import loader
-from core_engine.model.enlarged import LABEL, MODEL, TIMES
+from core_engine.model.embedded import ENLARGED as MODEL
+from core_engine.model.enlarged import LABEL, TIMES
 from core_engine.model.loader import load_model
 from core_engine.sampling_params import SamplingParams
 from ledger.errors import InputError

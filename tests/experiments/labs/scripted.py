@@ -71,7 +71,7 @@ def scripted_result(lab: str, kind: str, spec: str) -> dict[str, Any]:
 def scripted_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
     """A job is done when it is started: its spec is checked as ever, its result is the scripted one."""
 
-    def start(kind: str, spec: Any, store: Store) -> str:
+    def start(kind: str, spec: Any, store: Store, **_: Any) -> str:
         checked = jobs.checked_spec(kind, spec)
         run_id = store.create_run(kind, checked)
         lab = next(one for one in _known if one.experiment.spec == spec)
