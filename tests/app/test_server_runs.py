@@ -14,8 +14,8 @@ from experiments.store import Store
 from experiments.targets import EndpointTarget, choice
 from tests.app.alone import texts, used
 from tests.app.test_pages import opened
+from tests.experiments.endpoint_rig import Bytes
 from tests.experiments.mock_server import MockServer
-from tests.experiments.test_endpoint import Bytes
 from tests.experiments.test_endpoint_runs import SMALL, at_once
 
 

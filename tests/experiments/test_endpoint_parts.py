@@ -12,7 +12,7 @@ from experiments.targets.counting import emissions
 from experiments.targets.salt import NUM_WORDS, new_salt
 from experiments.targets.server_metrics import busy_requests, counters, parse_metrics
 from experiments.targets.stream import Answer, BrokenStreamError, EventStream
-from tests.experiments.test_endpoint import Bytes
+from tests.experiments.endpoint_rig import Bytes
 
 EVENTS = [
     b"data: one\n\n",

@@ -24,9 +24,9 @@ from experiments.sweep.run import run_sweep
 from experiments.sweep.spec import SweepSpec
 from experiments.targets import EndpointTarget, choice
 from ledger.errors import InputError
+from tests.experiments.endpoint_rig import Bytes
 from tests.experiments.mock_server import MockServer, Turn
 from tests.experiments.report_runs import page_of
-from tests.experiments.test_endpoint import Bytes
 
 SMALL = {"workload": "equal", "num_requests": 3, "max_tokens_cap": 4}
 

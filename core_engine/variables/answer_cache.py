@@ -1,8 +1,8 @@
-"""The registry's entries of the answer caches; core_engine.variables has them among its own."""
+"""Answers kept for requests that come again."""
 
 from __future__ import annotations
 
-from core_engine.variable import Variable
+from core_engine.variables.entry import Variable
 
 CACHE_VARIABLES = (
     Variable(

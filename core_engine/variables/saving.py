@@ -1,11 +1,10 @@
-"""The registry's entries of what saves work before a model sees it: shorter prompts, and a small model that answers
-first. core_engine.variables has them among its own."""
+"""What saves work before a model sees it: shorter prompts, and a small model that answers
+first."""
 
 from __future__ import annotations
 
-from core_engine.variable import Variable
-
-SPLIT = tuple(range(2, 65))
+from core_engine.variables.entry import Variable
+from core_engine.variables.parallel import SEVERAL
 
 SAVING_VARIABLES = (
     Variable(
@@ -39,8 +38,8 @@ SAVING_VARIABLES = (
         excludes={
             "small-first": {
                 "disaggregation": "on",
-                "tensor_parallel": SPLIT,
-                "pipeline_parallel": SPLIT,
+                "tensor_parallel": SEVERAL,
+                "pipeline_parallel": SEVERAL,
             }
         },
         help="Whether a small model answers first and the model itself only where that one is unsure.",

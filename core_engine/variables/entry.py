@@ -1,4 +1,4 @@
-"""What an entry of the registry (core_engine/variables.py) says of a setting."""
+"""What an entry of the registry says of a setting."""
 
 from __future__ import annotations
 

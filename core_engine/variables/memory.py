@@ -1,0 +1,105 @@
+"""The KV cache: its layout, its size and its formats."""
+
+from __future__ import annotations
+
+from core_engine.variables.entry import Variable
+
+KV_DTYPES = ("auto", "fp32", "bf16", "fp16", "fp8", "int8", "int4", "int2")
+WITHOUT_ZERO = tuple(name for name in KV_DTYPES if name not in ("int4", "int2"))  # formats without a zero point
+
+MEMORY_VARIABLES = (
+    Variable(
+        "kv_layout",
+        "choice",
+        "paged",
+        group="memory",
+        choices=("paged", "contiguous"),
+        moves=("ttft_s", "output_tokens_per_s"),
+        requires={"contiguous": {"prefix_cache": "off"}},
+        help="Blocks as tokens come, or one run of memory for the longest an answer may become.",
+    ),
+    Variable(
+        "block_size",
+        "int",
+        16,
+        group="memory",
+        minimum=1,
+        maximum=1024,
+        unit="tokens",
+        derives=("num_kv_blocks",),
+        peers={"vLLM": "--block-size", "SGLang": "--page-size"},
+        help="Tokens in one block of the paged KV cache.",
+    ),
+    Variable(
+        "kv_memory_mib",
+        "int",
+        256,
+        group="memory",
+        minimum=1,
+        maximum=1_048_576,
+        unit="MiB",
+        derives=("num_kv_blocks",),
+        moves=("output_tokens_per_s", "ttft_s"),
+        peers={"vLLM": "--kv-cache-memory-bytes", "SGLang": "--max-total-tokens", "llama.cpp": "--ctx-size"},
+        help="Memory given to the KV cache, on each rank where there are several.",
+    ),
+    Variable(
+        "kv_dtype",
+        "choice",
+        "auto",
+        group="memory",
+        choices=KV_DTYPES,
+        moves=("output_tokens_per_s", "ttft_s", "itl_s", "quality"),
+        derives=("num_kv_blocks", "activation_peak_bytes"),
+        peers={"vLLM": "--kv-cache-dtype", "SGLang": "--kv-cache-dtype", "llama.cpp": "--cache-type-k"},
+        help="Number format of the KV cache; auto is the model's. int8, int4 and int2 store scales as well.",
+    ),
+    Variable(
+        "kv_key_axis",
+        "choice",
+        "channel",
+        group="memory",
+        choices=("channel", "token"),
+        moves=("quality",),
+        derives=("num_kv_blocks",),
+        excludes={"token": {"kv_dtype": WITHOUT_ZERO}},
+        help="int4 and int2 keys share a scale per channel over the tokens of a block, or per token like values.",
+    ),
+    Variable(
+        "kv_protect",
+        "choice",
+        "none",
+        group="memory",
+        choices=("none", "sinks", "outliers"),
+        moves=("quality", "output_tokens_per_s"),
+        derives=("num_kv_blocks",),
+        requires={"sinks": {"prefix_cache": "off"}},
+        excludes={"sinks": {"kv_dtype": WITHOUT_ZERO}, "outliers": {"kv_dtype": WITHOUT_ZERO}},
+        help="Keep a sequence's first block in full precision (sinks), or the elements that make steps wide.",
+    ),
+    Variable(
+        "kv_watermark",
+        "float",
+        0.01,
+        group="memory",
+        minimum=0,
+        maximum=0.5,
+        moves=("ttft_s",),
+        help="Share of the KV blocks kept free when a request is admitted, so that running ones can grow.",
+    ),
+    Variable(
+        "prefix_cache",
+        "choice",
+        "on",
+        group="memory",
+        choices=("on", "off"),
+        moves=("ttft_s", "output_tokens_per_s"),
+        peers={
+            "vLLM": "--enable-prefix-caching",
+            "SGLang": "--disable-radix-cache",
+            "TensorRT-LLM": "enable_block_reuse",
+            "llama.cpp": "--cache-prompt",
+        },
+        help="Whether the KV of a prompt's beginning is reused when an earlier request began alike.",
+    ),
+)
