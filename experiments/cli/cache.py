@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
 
 
+@grouped
 def cache(
     languages: Annotated[
         list[str] | None, typer.Option("--language", metavar="en|zh", help="Of the pairs; may be given twice.")
@@ -19,28 +21,15 @@ def cache(
         str, typer.Option("--half", metavar="held|tune", help="Of the pairs: held apart, or those of the tuning.")
     ] = "held",
     traffic: Annotated[bool, typer.Option("--traffic/--no-traffic", help="Run the workload as well.")] = True,
-    workload: options.Workload = "repetitive",
+    load: options.Load = options.Load(workload="repetitive"),
     repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Runs of each arm.")] = "3",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     as_json: options.Json = False,
 ) -> int:
     """Hits and wrong hits of the semantic cache over its threshold, staleness, and one workload with caches."""
     from experiments.caching.spec import CacheSpec
 
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     chosen = {"languages": languages} if languages else {}
-    spec = CacheSpec.from_dict({**fields, **chosen, "half": half, "traffic": traffic, "repeats": repeats})
+    spec = CacheSpec.from_dict({**load.fields(), **chosen, "half": half, "traffic": traffic, "repeats": repeats})
     run, result = run_job("cache", spec.to_dict(), spec.names())
     if as_json:
         print_json(result)

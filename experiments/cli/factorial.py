@@ -8,31 +8,22 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job, write_report
 from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json
 
 
+@grouped
 def factorial(
     vary: Annotated[
         list[str] | None,
         typer.Option("--vary", metavar="NAME=A,B", help="A variable and its two values, A the baseline; twice."),
     ] = None,
-    workload: options.Workload = "mixed",
+    load: options.Load = options.Load(),
     repeats: Annotated[
         str,
         typer.Option("--repeats", metavar="N|auto", help="Runs of each arm; auto goes on until decided, or 20."),
     ] = "5",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help="Also write one self-contained HTML file.")
     ] = None,
@@ -41,9 +32,7 @@ def factorial(
     """Change two variables in all four combinations: what each gives, and whether both give their product."""
     from experiments.factorial import FactorialSpec, parse_factors
 
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec = FactorialSpec.from_dict({**fields, "factors": parse_factors(vary or []), "repeats": repeats})
+    spec = FactorialSpec.from_dict({**load.fields(), "factors": parse_factors(vary or []), "repeats": repeats})
     if report is not None:
         check_writable(report)
     run, result = run_job("factorial", spec.to_dict(), list(spec.arm_names()))

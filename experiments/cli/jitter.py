@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
 
 
+@grouped
 def jitter(
     arms: Annotated[
         list[str] | None,
@@ -21,28 +23,15 @@ def jitter(
             "disaggregated.",
         ),
     ] = None,
-    workload: options.Workload = "long-prompts",
+    load: options.Load = options.Load(workload="long-prompts"),
     repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Runs of each arm.")] = "3",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     as_json: options.Json = False,
 ) -> int:
     """Gaps between tokens, TTFT, throughput and refused requests of several settings on one workload."""
     from experiments.jitter.spec import JitterSpec, parse_arms
 
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
     chosen = {"arms": parse_arms(arms)} if arms else {}
-    spec = JitterSpec.from_dict({**fields, **chosen, "repeats": repeats})
+    spec = JitterSpec.from_dict({**load.fields(), **chosen, "repeats": repeats})
     run, result = run_job("jitter", spec.to_dict(), list(spec.names()))
     if as_json:
         print_json(result)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
 from ledger.errors import InputError
 
@@ -19,9 +21,6 @@ Recipe = Annotated[
         metavar="NAME",
         help="rollout (the ladder), short-questions, long-documents, slow-tokens, single-card or jitter.",
     ),
-]
-Workload = Annotated[
-    str | None, typer.Option("--workload", metavar="NAME|FILE|TRACE", help="Instead of the recipe's, as in bench.")
 ]
 Steps = Annotated[
     str | None,
@@ -50,9 +49,17 @@ Aim = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class _Load(options.Load):
+    workload: Annotated[
+        str, typer.Option("--workload", metavar="NAME|FILE|TRACE", help="Instead of the recipe's, as in bench.")
+    ] = ""
+
+
+@grouped
 def ladder(
     recipe: Recipe = None,
-    workload: Workload = None,
+    load: _Load = _Load(),
     steps: Steps = None,
     own: Own = None,
     start: Start = None,
@@ -61,17 +68,6 @@ def ladder(
     ] = None,
     quality_items: Items = None,
     aim: Aim = None,
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     resume: Annotated[
         str | None, typer.Option("--resume", metavar="ID", help="Go on with a cancelled or failed ladder.")
     ] = None,
@@ -86,20 +82,16 @@ def ladder(
     from experiments.store import Store
 
     store = Store()
-    given = (recipe, workload, steps, own, start, repeats, quality_items, aim, requests, rate, concurrency, max_prompt,
-             max_output, slo, sets)  # fmt: skip
+    given = (recipe, steps, own, start, repeats, quality_items, aim)
     if resume is not None:
-        usual = ((time_scale, "1"), (length_scale, "1"), (seed, "0"), (price, "1.0"))
-        if any(one is not None for one in given) or any(one != default for one, default in usual):
+        if load != _Load() or any(one is not None for one in given):
             raise InputError("--resume", resume, "no other option but --json: the ladder keeps what it was asked")
         jobs.resume(resume, store, kind="ladder", followed=True)
         run_id = resume
     else:
-        load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-        fields = options.spec_fields(workload or "", requests, rate, seed, slo, price, sets, load)
         chosen = {"recipe": recipe, "steps": _names(steps), "own": _own(own), "start": start, "repeats": repeats,
                   "quality_items": quality_items, "aim": aim}  # fmt: skip
-        spec = {name: value for name, value in {**fields, **chosen}.items() if value not in (None, "")}
+        spec = {name: value for name, value in {**load.fields(), **chosen}.items() if value not in (None, "")}
         run_id = jobs.start("ladder", spec, store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma ladder --resume {run_id}")
     run = follow(run_id, store, ["as it is", "with the step"])

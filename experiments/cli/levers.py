@@ -8,10 +8,12 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
 
 
+@grouped
 def levers(
     chosen: Annotated[
         str | None,
@@ -26,27 +28,14 @@ def levers(
         str | None,
         typer.Option("--gpu", metavar="this|NAME", help="Simulate instead, on this calibrated machine or a card."),
     ] = None,
-    workload: options.Workload = "assistant",
+    load: options.Load = options.Load(workload="assistant"),
     repeats: Annotated[str, typer.Option("--repeats", metavar="N", help="Runs of each arm.")] = "3",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     as_json: options.Json = False,
 ) -> int:
     """Pull each cost lever alone and all together, and say what each saves, with its interval and its quality."""
     from experiments.levers.spec import LeversSpec, parse_levers
 
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec = LeversSpec.from_dict({**fields, "levers": parse_levers(chosen), "gpu": gpu, "repeats": repeats})
+    spec = LeversSpec.from_dict({**load.fields(), "levers": parse_levers(chosen), "gpu": gpu, "repeats": repeats})
     run, result = run_job("levers", spec.to_dict(), spec.names())
     if as_json:
         print_json(result)

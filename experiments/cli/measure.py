@@ -8,44 +8,26 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json, write_file
 from experiments.workloads.source import short_name
 from ledger.errors import InputError
 
 
+@grouped
 def bench(
-    workload: options.Workload = "mixed",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
-    endpoint: options.Endpoint = None,
-    endpoint_model: options.EndpointModel = None,
-    endpoint_api: options.EndpointApi = "auto",
-    key_env: options.KeyEnv = None,
-    timeout: options.Timeout = "60",
-    retries: options.Retries = "0",
+    load: options.Load = options.Load(),
+    server: options.Server = options.Server(),
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only draw the workload and print its summary; nothing is measured.")
     ] = False,
     as_json: options.Json = False,
 ) -> int:
     """Run a workload once and print its metrics."""
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec |= options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
-    if "endpoints" in spec:
-        raise InputError("--endpoint", ",".join(spec["endpoints"]), "one server; compare takes two")
+    spec = load.fields() | server.one()
     if dry_run:
         return _dry_run(spec, as_json=as_json)
-    run, result = run_job("bench", spec, [short_name(workload)])
+    run, result = run_job("bench", spec, [short_name(load.workload)])
     if as_json:
         print_json(result)
     else:
@@ -56,32 +38,17 @@ def bench(
     return DONE
 
 
+@grouped
 def compare(
     vary: Annotated[
         list[str] | None,
         typer.Option("--vary", metavar="NAME=A,B", help="The one variable and its two values; A is the baseline."),
     ] = None,
-    workload: options.Workload = "mixed",
+    load: options.Load = options.Load(),
     repeats: Annotated[
         str, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs; auto goes on until decided, or 20.")
     ] = "5",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
-    endpoint: options.Endpoint = None,
-    endpoint_model: options.EndpointModel = None,
-    endpoint_api: options.EndpointApi = "auto",
-    key_env: options.KeyEnv = None,
-    timeout: options.Timeout = "60",
-    retries: options.Retries = "0",
+    server: options.Server = options.Server(),
     at: Annotated[
         str,
         typer.Option(
@@ -99,15 +66,13 @@ def compare(
     from experiments.foresight import foreseen
     from experiments.spec import CompareSpec, parse_vary
 
-    server = options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
-    if endpoint and "endpoints" not in server:
-        raise InputError("--endpoint", server["endpoint"], "two servers, A=URL,B=URL; bench takes one")
-    if endpoint and vary:
+    measured = server.fields()
+    if server.endpoint and "endpoints" not in measured:
+        raise InputError("--endpoint", measured["endpoint"], "two servers, A=URL,B=URL; bench takes one")
+    if server.endpoint and vary:
         raise InputError("--vary", " ".join(vary), "nothing beside two servers: the server is what is varied")
-    varied = {} if endpoint else dict(zip(("variable", "values"), parse_vary(vary or []), strict=True))
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    fields = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load)
-    spec = CompareSpec.from_dict({**fields, **server, **varied, "repeats": repeats, "measure": at})
+    varied = {} if server.endpoint else dict(zip(("variable", "values"), parse_vary(vary or []), strict=True))
+    spec = CompareSpec.from_dict({**load.fields(), **measured, **varied, "repeats": repeats, "measure": at})
     if report is not None:
         check_writable(report)
     for warning in foreseen(spec):

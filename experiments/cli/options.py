@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+
+from ledger.errors import InputError
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object to stdout.")]
 Set = Annotated[
@@ -72,10 +75,73 @@ Timeout = Annotated[str, typer.Option("--timeout", metavar="S", help="How long a
 Retries = Annotated[str, typer.Option("--retries", metavar="N", help="Send a refused request again, so often at most.")]
 
 
-# --endpoint-model, --endpoint-api, --key-env, --timeout, --retries as they were typed.
-ServerOptions = tuple[str | None, str, str | None, str, str]
-# --concurrency, --time-scale, --length-scale, --max-prompt, --max-output as they were typed.
-LoadOptions = tuple[str | None, str, str, str | None, str | None]
+@dataclass(frozen=True)
+class Load:
+    """What a verb measures on, as it was typed: the workload, its changes, objectives, price, and the engine."""
+
+    workload: Workload = "mixed"
+    requests: Requests = None
+    rate: Rate = None
+    concurrency: Concurrency = None
+    time_scale: TimeScale = "1"
+    length_scale: LengthScale = "1"
+    max_prompt: MaxPrompt = None
+    max_output: MaxOutput = None
+    seed: Seed = "0"
+    slo: Slo = None
+    price: Price = "1.0"
+    sets: Set = None
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of a spec, still to be validated by it; InputError for an unknown setting."""
+        return {
+            "workload": self.workload,
+            "num_requests": self.requests,
+            "rate_rps": self.rate,
+            "concurrency": self.concurrency,
+            "time_scale": self.time_scale,
+            "length_scale": self.length_scale,
+            "max_prompt_tokens": self.max_prompt,
+            "max_tokens_cap": self.max_output,
+            "seed": self.seed,
+            "slo": self.slo,
+            "price_per_device_hour": self.price,
+            "settings": settings(self.sets),
+        }
+
+
+@dataclass(frozen=True)
+class Server:
+    """The server that is measured instead of the engine, as it was typed."""
+
+    endpoint: Endpoint = None
+    endpoint_model: EndpointModel = None
+    endpoint_api: EndpointApi = "auto"
+    key_env: KeyEnv = None
+    timeout: Timeout = "60"
+    retries: Retries = "0"
+
+    def fields(self) -> dict[str, Any]:
+        """The fields about servers: `endpoint` for one, `endpoints` for two. InputError for what is no address."""
+        from experiments.endpoint_fields import parse_endpoints
+
+        found = parse_endpoints(self.endpoint) if self.endpoint else {}
+        return {
+            "endpoint": next(iter(found.values())) if len(found) == 1 else None,
+            "endpoint_model": self.endpoint_model,
+            "endpoint_api": self.endpoint_api,
+            "key_env": self.key_env,
+            "timeout_s": self.timeout,
+            "retries": self.retries,
+            **({"endpoints": found} if len(found) == 2 else {}),
+        }
+
+    def one(self) -> dict[str, Any]:
+        """`fields` of a verb that takes one server; InputError for two."""
+        found = self.fields()
+        if "endpoints" in found:
+            raise InputError("--endpoint", ",".join(found["endpoints"]), "one server; compare takes two")
+        return found
 
 
 def settings(texts: list[str] | None) -> dict[str, Any]:
@@ -83,48 +149,3 @@ def settings(texts: list[str] | None) -> dict[str, Any]:
     from core_engine.variables import parse_setting
 
     return dict(parse_setting(text) for text in texts or [])
-
-
-def server_fields(endpoint: list[str] | None, server: ServerOptions) -> dict[str, Any]:
-    """The fields about servers: `endpoint` for one, `endpoints` for two. InputError for what is no address."""
-    from experiments.endpoint_fields import parse_endpoints
-
-    model, api, key_env, timeout, retries = server
-    found = parse_endpoints(endpoint) if endpoint else {}
-    return {
-        "endpoint": next(iter(found.values())) if len(found) == 1 else None,
-        "endpoint_model": model,
-        "endpoint_api": api,
-        "key_env": key_env,
-        "timeout_s": timeout,
-        "retries": retries,
-        **({"endpoints": found} if len(found) == 2 else {}),
-    }
-
-
-def spec_fields(
-    workload: str,
-    requests: str | None,
-    rate: str | None,
-    seed: str,
-    slo: str | None,
-    price: str,
-    sets: list[str] | None,
-    load: LoadOptions,
-) -> dict[str, Any]:
-    """The fields that bench and compare share, still to be validated by their spec."""
-    concurrency, time_scale, length_scale, max_prompt, max_output = load
-    return {
-        "workload": workload,
-        "num_requests": requests,
-        "rate_rps": rate,
-        "concurrency": concurrency,
-        "time_scale": time_scale,
-        "length_scale": length_scale,
-        "max_prompt_tokens": max_prompt,
-        "max_tokens_cap": max_output,
-        "seed": seed,
-        "slo": slo,
-        "price_per_device_hour": price,
-        "settings": settings(sets),
-    }

@@ -7,9 +7,11 @@ from typing import Annotated, Any
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.output import note, print_json
 
 
+@grouped
 def simulate(
     config: Annotated[
         str, typer.Argument(metavar="CONFIG", help="config.json, model directory or preset; the embedded model.")
@@ -17,14 +19,7 @@ def simulate(
     gpu: Annotated[
         str, typer.Option("--gpu", metavar="NAME", help="Card of the catalogue, or this (calibrate --simulator).")
     ] = "this",
-    workload: options.Workload = "mixed",
-    requests: options.Requests = None,
-    rate: options.Rate = None,
-    concurrency: options.Concurrency = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
+    load: options.Load = options.Load(),
     weights: Annotated[str, typer.Option("--weights", metavar="FORMAT", help="Of a card's weights.")] = "bf16",
     kv_dtype: Annotated[str, typer.Option("--kv-dtype", metavar="TYPE", help="Format of KV elements.")] = "auto",
     tp: Annotated[str, typer.Option("--tp", metavar="N", help="Tensor-parallel ranks.")] = "1",
@@ -44,17 +39,12 @@ def simulate(
         str | None, typer.Option("--acceptance", metavar="A", help="Of drafts, as measured; with --set speculation=...")
     ] = None,
     draft_ms: Annotated[str, typer.Option("--draft-ms", metavar="MS", help="Of a draft token, a whole batch's.")] = "0",
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
     as_json: options.Json = False,
 ) -> None:
     """Simulate a workload on a card and print its metrics, labelled simulated."""
     from experiments.simulator.run import simulate as run
 
-    load = (concurrency, time_scale, length_scale, max_prompt, max_output)
-    spec = options.spec_fields(workload, requests, rate, seed, slo, price, sets, load) | {
+    spec = load.fields() | {
         "model": config, "gpu": gpu, "weights": weights, "kv_dtype": kv_dtype, "tp": tp, "pp": pp, "cp": cp,
         "replicas": replicas, "prefill_replicas": prefill_replicas, "router": router, "link": link,
         "acceptance": acceptance, "draft_ms": draft_ms,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
 
 from experiments.cli import options
+from experiments.cli.groups import grouped
 from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
 from ledger.errors import InputError
 
@@ -33,26 +35,22 @@ Ray = Annotated[
 ]
 
 
+@dataclass(frozen=True)
+class _Load(options.Load):
+    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help="At least N requests a point.")] = None
+    rate: Annotated[str | None, typer.Option("--rate", metavar="PER_S", help="The one load of a variable's sweep.")] = (
+        None
+    )
+
+
+@grouped
 def sweep(
     over: Over = None,
-    workload: options.Workload = "mixed",
-    requests: Annotated[
-        str | None, typer.Option("--requests", metavar="N", help="At least N requests a point.")
-    ] = None,
+    load: _Load = _Load(),
     repeats: Annotated[str | None, typer.Option("--repeats", metavar="N", help="So often every point.")] = None,
     points: Points = None,
-    concurrency: options.Concurrency = None,
-    rate: Annotated[
-        str | None, typer.Option("--rate", metavar="PER_S", help="The one load of a variable's sweep.")
-    ] = None,
     duration: Duration = None,
     arrivals: Arrivals = None,
-    time_scale: options.TimeScale = "1",
-    length_scale: options.LengthScale = "1",
-    max_prompt: options.MaxPrompt = None,
-    max_output: options.MaxOutput = None,
-    seed: options.Seed = "0",
-    slo: options.Slo = None,
     find: Annotated[
         bool, typer.Option("--find/--no-find", help="With --slo: search the highest load between the points.")
     ] = True,
@@ -61,14 +59,7 @@ def sweep(
         str | None, typer.Option("--scale-out-at", metavar="SHARE", help="Of the limit where one more is added.")
     ] = None,
     demand: Demand = None,
-    price: options.Price = "1.0",
-    sets: options.Set = None,
-    endpoint: options.Endpoint = None,
-    endpoint_model: options.EndpointModel = None,
-    endpoint_api: options.EndpointApi = "auto",
-    key_env: options.KeyEnv = None,
-    timeout: options.Timeout = "60",
-    retries: options.Retries = "0",
+    server: options.Server = options.Server(),
     ray_address: Ray = None,
     per_node: Annotated[
         str | None, typer.Option("--per-node", metavar="N", help="Engines at a time on a node.")
@@ -88,10 +79,10 @@ def sweep(
     store = Store()
     if resume is not None:
         given = (
-            over, requests, repeats, points, concurrency, rate, duration, arrivals, max_prompt, max_output, slo,
-            headroom, scale_out_at, demand, sets, endpoint, endpoint_model, key_env, ray_address, per_node,
+            over, repeats, points, duration, arrivals, headroom, scale_out_at, demand, ray_address, per_node,
         )  # fmt: skip
-        if dry_run or any(one is not None for one in given):
+        untouched = find and load == _Load() and server == options.Server()
+        if dry_run or not untouched or any(one is not None for one in given):
             raise InputError("--resume", resume, "no other option but --json: the sweep keeps what it was asked")
         jobs.resume(resume, store, kind="sweep", followed=True)
         run_id = resume
@@ -102,15 +93,8 @@ def sweep(
             "duration_s": duration, "arrivals": arrivals, "headroom": headroom,
             "scale_out_at": scale_out_at, "demand_rps": demand, "ray_address": ray_address, "per_node": per_node,
         }  # fmt: skip
-        fields = options.spec_fields(
-            workload, requests, rate, seed, slo, price, sets,
-            (concurrency, time_scale, length_scale, max_prompt, max_output),
-        )  # fmt: skip
         chosen = {key: value for key, value in given_fields.items() if value is not None}
-        server = options.server_fields(endpoint, (endpoint_model, endpoint_api, key_env, timeout, retries))
-        if "endpoints" in server:
-            raise InputError("--endpoint", ",".join(server["endpoints"]), "one server; compare takes two")
-        spec = SweepSpec.from_dict({**fields, **server, **chosen, "find": find})
+        spec = SweepSpec.from_dict({**load.fields(), **server.one(), **chosen, "find": find})
         if dry_run:
             return _dry_run(spec, store, as_json)
         run_id = jobs.start("sweep", spec.to_dict(), store, followed=True)

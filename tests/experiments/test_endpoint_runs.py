@@ -168,10 +168,12 @@ def test_a_variable_beside_a_server_is_refused_and_two_servers_survive_their_jso
 
 
 def test_the_command_line_words_one_server_and_two() -> None:
-    plain = (None, "auto", None, "60", "0")
-    assert options.server_fields(["http://h"], plain)["endpoint"] == "http://h"
-    assert options.server_fields(["a=http://h,b=http://i"], plain)["endpoints"] == {"a": "http://h", "b": "http://i"}
-    assert options.server_fields(None, plain)["endpoint"] is None
+    assert options.Server(["http://h"]).one()["endpoint"] == "http://h"
+    two = options.Server(["a=http://h,b=http://i"])
+    assert two.fields()["endpoints"] == {"a": "http://h", "b": "http://i"}
+    with pytest.raises(InputError, match="compare takes two"):
+        two.one()
+    assert options.Server().fields()["endpoint"] is None
 
 
 def test_a_sweep_of_a_server_has_its_curve_and_says_why_there_is_no_memory_knee(
