@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from experiments.estimate import expected_run_s
+from experiments.estimate import Estimate, expected_run_s
 from experiments.foresight import never_drafted
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
@@ -74,6 +74,13 @@ class Arms:
             if warmed.pace is not None
         ]
         return tuple(found) if len(found) == len(self.specs) else None
+
+    def expect(self, looks: Sequence[int], runs_a_repeat: int = 1) -> None:
+        """Tell the live report how long all will take, by the warm-up: from the first of `looks` (repeats) to the last.
+        Nothing is told where a target shows no steps."""
+        run_s = self.expected_run_s()
+        if run_s is not None:
+            self.live.expect(Estimate(tuple(value * runs_a_repeat for value in run_s), looks[0], looks[-1]))
 
     def check_cancel(self) -> None:
         """Raise Cancelled when the user asked to stop."""

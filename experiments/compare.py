@@ -18,7 +18,6 @@ from typing import Any
 
 from experiments.arms import Arms, KeepsRecords
 from experiments.equal_objective import EXPECTED_PROBES, CapacitySearch
-from experiments.estimate import Estimate
 from experiments.foresight import foreseen
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
@@ -27,7 +26,7 @@ from experiments.metrics.objectives import check
 from experiments.quality.agreement import unknown
 from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
-from experiments.statistics import ALPHA, MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_at, decided, judge
+from experiments.statistics import MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_of, decided, judge
 from experiments.summary import over_repeats, performance_curves
 from experiments.targets import Target
 
@@ -90,10 +89,7 @@ class _Comparison:
     def run(self) -> dict[str, Any]:
         try:
             self.arms.prepare()
-            run_s = self.arms.expected_run_s()
-            if run_s is not None:
-                run_s = tuple(value * (EXPECTED_PROBES if self.search else 1) for value in run_s)
-                self.live.expect(Estimate(run_s, self.spec.looks()[0], self.spec.looks()[-1]))
+            self.arms.expect(self.spec.looks(), EXPECTED_PROBES if self.search else 1)
             verdicts = self._repeat_until_decided()
         except Cancelled:
             pairs = self._pairs()
@@ -144,7 +140,7 @@ class _Comparison:
 
     def _alpha(self) -> float:
         """The family-wise false-alarm rate of the curves as they stand."""
-        return alpha_at(self._pairs()) if self.spec.repeats is None else ALPHA
+        return alpha_of(self.spec.repeats, self._pairs())
 
     def _curves(self, pairs: int) -> list[CurveSamples]:
         quality = CurveSamples(

@@ -176,6 +176,11 @@ def alpha_at(pairs: int) -> float:
     return passed[-1] if passed else AUTO_ALPHAS[0]
 
 
+def alpha_of(repeats_asked: int | None, pairs: int) -> float:
+    """The family-wise alpha of curves after so many pairs; repeats_asked None is "auto", which looks several times."""
+    return alpha_at(pairs) if repeats_asked is None else ALPHA
+
+
 def decided(verdicts: Sequence[CurveVerdict]) -> bool:
     """True when no curve is inconclusive, which is where `--repeats auto` stops."""
     return all(verdict.verdict != "inconclusive" for verdict in verdicts)

@@ -19,7 +19,6 @@ from experiments.arms import Arms
 from experiments.caching.evaluation import evaluate
 from experiments.caching.spec import ARMS, CacheSpec
 from experiments.caching.staleness import is_fresh, staleness
-from experiments.estimate import Estimate
 from experiments.jitter.run import ratio_of
 from experiments.live import LiveReport
 from experiments.loadgen import Cancelled
@@ -94,9 +93,7 @@ class _Traffic:
     def run(self) -> None:
         try:
             self.arms.prepare()
-            run_s = self.arms.expected_run_s()
-            if run_s is not None:
-                self.live.expect(Estimate(run_s, self.spec.repeats, self.spec.repeats))
+            self.arms.expect([self.spec.repeats])
             for repeat in range(1, self.spec.repeats + 1):
                 order = range(len(ARMS))
                 for arm in order if repeat % 2 else reversed(order):

@@ -15,7 +15,6 @@ from typing import Any
 
 from core_engine.variables import variable
 from experiments.arms import Arms
-from experiments.estimate import Estimate
 from experiments.factorial.effects import ASKED, judge_effects, readings
 from experiments.factorial.spec import FactorialSpec
 from experiments.live import LiveReport
@@ -24,7 +23,7 @@ from experiments.metrics import parse_slo
 from experiments.metrics.objectives import check
 from experiments.quality.agreement import Agreement
 from experiments.rig import Rig, rig_or_own
-from experiments.statistics import ALPHA, CurveVerdict, alpha_at, decided
+from experiments.statistics import CurveVerdict, alpha_of, decided
 from experiments.store import Store
 from experiments.summary import over_repeats
 
@@ -79,9 +78,7 @@ class _Factorial:
     def run(self) -> dict[str, Any]:
         try:
             self.arms.prepare()
-            run_s = self.arms.expected_run_s()
-            if run_s is not None:
-                self.live.expect(Estimate(run_s, self.spec.looks()[0], self.spec.looks()[-1]))
+            self.arms.expect(self.spec.looks())
             self._repeat_until_decided()
         except Cancelled:
             enough = self.arms.repeats() >= 2
@@ -118,7 +115,7 @@ class _Factorial:
     # -- result --------------------------------------------------------------------------------------------------
 
     def _alpha(self) -> float:
-        return alpha_at(self.arms.repeats()) if self.spec.repeats is None else ALPHA
+        return alpha_of(self.spec.repeats, self.arms.repeats())
 
     def _effects(self) -> dict[str, list[CurveVerdict]]:
         pairs = self.arms.repeats()

@@ -17,7 +17,6 @@ from statistics import median
 from typing import Any
 
 from experiments.arms import Arms
-from experiments.estimate import Estimate
 from experiments.jitter.figures import FIGURES, figures_of, timeline
 from experiments.jitter.spec import JitterSpec
 from experiments.live import LiveReport
@@ -69,9 +68,7 @@ class _Jitter:
     def run(self) -> dict[str, Any]:
         try:
             self.arms.prepare()
-            run_s = self.arms.expected_run_s()
-            if run_s is not None:
-                self.live.expect(Estimate(run_s, self.spec.repeats, self.spec.repeats))
+            self.arms.expect([self.spec.repeats])
             for repeat in range(1, self.spec.repeats + 1):
                 order = range(len(self.spec.arms))
                 for arm in order if repeat % 2 else reversed(order):

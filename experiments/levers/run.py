@@ -16,7 +16,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from experiments.arms import Arms
-from experiments.estimate import Estimate
 from experiments.levers.attribution import judge_costs, saved, together
 from experiments.levers.quality import judge_quality, likelihoods, same_share
 from experiments.levers.spec import LeversSpec
@@ -89,9 +88,7 @@ class _Levers:
     def run(self) -> dict[str, Any]:
         try:
             self.arms.prepare()
-            run_s = self.arms.expected_run_s()
-            if run_s is not None:
-                self.live.expect(Estimate(run_s, self.spec.repeats, self.spec.repeats))
+            self.arms.expect([self.spec.repeats])
             for repeat in range(1, self.spec.repeats + 1):
                 for arm in order(len(self.arms.specs), repeat):
                     self.arms.run(arm, repeat)
