@@ -5,7 +5,6 @@ On a CPU the whole is the process's resident memory, on CUDA what NVML says of t
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from core_engine.kv.format import KVFormat
 from core_engine.memory_readings import device_memory, process_peak_bytes, process_rss_bytes
 from core_engine.parallel.executor import ParallelExecutor
 from core_engine.parallel.told import predicted_of_ranks, rank_accounts, runtime_of_all
+from core_engine.sizes import deep_bytes
 from ledger.memory import MemoryLedger, predict_ledger
 from ledger.reconcile import Reading, reconcile
 from ledger.step_kernels import StepKernels
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 MIB = 1024**2
 SAMPLE = 8  # steps and requests whose size is taken for all of their kind
-SMALL_INTS = range(-5, 257)  # CPython has each of these once
 
 
 def predicted_ledger(engine: Engine) -> MemoryLedger:
@@ -127,17 +126,5 @@ def _few(items: Sequence[Any]) -> list[Any]:
 
 
 def _all(sample: Iterable[Any], count: int) -> int:
-    sizes = [_deep_bytes(item) for item in sample]
+    sizes = [deep_bytes(item) for item in sample]
     return round(sum(sizes) / len(sizes) * count) if sizes else 0
-
-
-def _deep_bytes(value: Any) -> int:
-    """Size of lists, tuples, dicts and numbers with all they hold; texts are names that many share."""
-    if isinstance(value, str) or value is None or (isinstance(value, int) and value in SMALL_INTS):
-        return 0
-    inner: Iterable[Any] = ()
-    if isinstance(value, dict):
-        inner = value.values()
-    elif isinstance(value, list | tuple):
-        inner = value
-    return sys.getsizeof(value) + sum(map(_deep_bytes, inner))

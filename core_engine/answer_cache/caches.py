@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core_engine.answer_cache.ask import CacheAsk
-from core_engine.answer_cache.exact import ExactKey, exact_key, is_repeatable, settled
+from core_engine.answer_cache.exact import ExactKey, exact_key, is_repeatable, key_bytes, settled
 from core_engine.answer_cache.semantic import Probe, SemanticCache
 from core_engine.answer_cache.shelf import Shelf, StoredAnswer
 from core_engine.request import Request
@@ -124,7 +124,7 @@ class AnswerCaches:
         ttl_s = self._ttl_s if ask.ttl_s is None else min(ask.ttl_s, self._ttl_s)
         ends_ns = now_ns + round(ttl_s * NS_PER_S)
         if self._exact is not None and pending.key is not None:
-            self._exact.put(pending.key, answer, ends_ns, ask.tags)
+            self._exact.put(pending.key, answer, ends_ns, ask.tags, key_bytes(pending.key))
         if self._semantic is not None and pending.probe is not None:
             self._semantic.put(pending.probe, answer, ends_ns, ask.tags)
 

@@ -22,6 +22,11 @@ def exact_key(space: str, data_version: str, params: SamplingParams, ids: Sequen
     return space, data_version, settled(params), array("q", ids).tobytes()
 
 
+def key_bytes(key: ExactKey) -> int:
+    """About what the key takes: the prompt's ids, 8 bytes each, and names that many keys share."""
+    return len(key[3])
+
+
 def settled(params: SamplingParams) -> SamplingParams:
     """The parameters without a seed that has no effect."""
     return replace(params, seed=None) if params.is_greedy else params

@@ -90,12 +90,16 @@ class SemanticCache:
         space.index.add(self._number, probe.vector)
         space.size += 1
         self._probes[self._number] = probe
-        self.shelf.put(self._number, answer, ends_ns, tags)
+        self.shelf.put(self._number, answer, ends_ns, tags, self._vector_bytes())
 
     def num_bytes(self) -> int:
         """An estimate: the encoder, an index a namespace, and every vector twice, here and in its index."""
-        vectors = 2 * 4 * self._embedder.dim * len(self._probes)  # float32
+        vectors = self._vector_bytes() * len(self._probes)
         return self._embedder.num_bytes() + vectors + EMPTY_BYTES * len(self._spaces)
+
+    def _vector_bytes(self) -> int:
+        """Of one question: its vector here and in its index, float32."""
+        return 2 * 4 * self._embedder.dim
 
     def _removed(self, key: int) -> None:
         probe = self._probes.pop(key)

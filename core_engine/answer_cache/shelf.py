@@ -1,4 +1,4 @@
-"""Shelf: stored answers by key, bounded in number and in time, least recently used first, removable by tag.
+"""Shelf: stored answers by key, bounded in number, bytes and time, least recently used first, removable by tag.
 
 Owns when an answer leaves. Knows no requests and no vectors; who keeps something beside an answer is told when it goes.
 """
@@ -12,8 +12,13 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from core_engine.plan import TokenLogprobs
+from core_engine.sizes import deep_bytes
 
 Key = TypeVar("Key", bound=Hashable)
+
+MOST_BYTES = 256 * 1024**2  # of one shelf: 10,000 answers of some 700 tokens each
+TOKEN_BYTES = 36  # a place in a tuple and the number that stands there
+KEPT_BYTES = 512  # of an answer besides its tokens, log-probabilities and key
 
 
 @dataclass(frozen=True)
@@ -27,11 +32,17 @@ class StoredAnswer:
     source: str
     since: int = 0
 
+    def num_bytes(self) -> int:
+        """About what it takes to keep it."""
+        logprobs = sum(deep_bytes([one.chosen, one.top]) for one in self.logprobs)
+        return KEPT_BYTES + TOKEN_BYTES * len(self.token_ids) + logprobs
+
 
 @dataclass(frozen=True)
 class _Place:
     answer: StoredAnswer
     tags: tuple[str, ...]
+    size: int  # bytes
     number: int  # tells this answer from an earlier one under the same key
 
 
@@ -45,10 +56,14 @@ class Departures:
 
 
 class Shelf(Generic[Key]):
-    """At most `most` answers. on_removed is told the key of each that leaves; an answer that is replaced leaves too."""
+    """At most `most` answers and `most_bytes`. on_removed is told the key of each that leaves; an answer that is
+    replaced leaves too. num_bytes: about what the answers and their keys take."""
 
-    def __init__(self, most: int, on_removed: Callable[[Key], None] = lambda key: None) -> None:
-        self._most = most
+    def __init__(
+        self, most: int, on_removed: Callable[[Key], None] = lambda key: None, *, most_bytes: int = MOST_BYTES
+    ) -> None:
+        self._most, self._most_bytes = most, most_bytes
+        self.num_bytes = 0
         self._on_removed = on_removed
         self._places: OrderedDict[Key, _Place] = OrderedDict()  # the least recently used first
         self._ends: list[tuple[int, int, Key]] = []  # (time in ns, number, key), a heap; some of them have left
@@ -74,17 +89,20 @@ class Shelf(Generic[Key]):
         self._places.move_to_end(key)
         return place.answer
 
-    def put(self, key: Key, answer: StoredAnswer, ends_ns: int, tags: tuple[str, ...] = ()) -> None:
-        """Keep an answer until ends_ns at most; the least recently used one makes room."""
+    def put(self, key: Key, answer: StoredAnswer, ends_ns: int, tags: tuple[str, ...] = (), key_bytes: int = 0) -> None:
+        """Keep an answer until ends_ns at most; the least recently used ones make room. One that is larger than the
+        shelf leaves again at once. key_bytes: what its key takes, and what is kept beside it elsewhere."""
         self._remove(key)
-        while len(self._places) >= self._most:
-            self._remove(next(iter(self._places)))
-            self.departures.evicted += 1
         self._number += 1
-        self._places[key] = _Place(answer, tags, self._number)
+        size = answer.num_bytes() + key_bytes
+        self._places[key] = _Place(answer, tags, size, self._number)
+        self.num_bytes += size
         heapq.heappush(self._ends, (ends_ns, self._number, key))
         for tag in tags:
             self._tagged.setdefault(tag, set()).add(key)
+        while len(self._places) > self._most or self.num_bytes > self._most_bytes:
+            self._remove(next(iter(self._places)))
+            self.departures.evicted += 1
         if len(self._ends) > 2 * self._most + 64:  # most of them of answers that left before their time
             self._ends = [end for end in self._ends if self._is_of(end)]
             heapq.heapify(self._ends)
@@ -127,6 +145,7 @@ class Shelf(Generic[Key]):
         place = self._places.pop(key, None)
         if place is None:
             return
+        self.num_bytes -= place.size
         for tag in place.tags:
             self._tagged[tag].discard(key)
             if not self._tagged[tag]:

@@ -12,6 +12,7 @@ from core_engine.answer_cache.caches import MOST_MARKS, NS_PER_S
 from core_engine.answer_cache.make import frame_of
 from core_engine.answer_cache.semantic import LONGEST_QUESTION, SemanticCache
 from core_engine.answer_cache.shelf import Shelf, StoredAnswer
+from core_engine.plan import TokenLogprobs
 from core_engine.request import Request, RequestLog
 from core_engine.sampling_params import SamplingParams
 from ledger.errors import InputError
@@ -302,3 +303,32 @@ def test_an_ask_in_json() -> None:
     assert CacheAsk.from_json({"semantic": True, "ttl_s": 5, "tags": ["a", "a"], "question": None}) == CacheAsk(
         semantic=True, ttl_s=5.0, tags=("a",)
     )
+
+
+def test_answers_are_bounded_in_bytes_and_the_least_recently_used_leave_first() -> None:
+    answer = StoredAnswer((300,) * 1000, "stop", (), "a request")
+    shelf: Shelf[str] = Shelf(100, most_bytes=3 * answer.num_bytes() + 100)
+    for key in "abc":
+        shelf.put(key, answer, NS_PER_S)
+    shelf.use("a")
+    shelf.put("d", answer, NS_PER_S)
+    assert [key for key, _ in shelf.items()] == ["c", "a", "d"] and shelf.departures.evicted == 1
+    assert shelf.num_bytes == 3 * answer.num_bytes()
+    shelf.put("e", answer, NS_PER_S, key_bytes=101)
+    assert [key for key, _ in shelf.items()] == ["d", "e"]
+    shelf.clear()
+    assert shelf.num_bytes == 0
+
+
+def test_an_answer_larger_than_its_shelf_is_not_kept() -> None:
+    left: list[str] = []
+    shelf: Shelf[str] = Shelf(100, left.append, most_bytes=2_000)
+    shelf.put("large", StoredAnswer((300,) * 1000, "stop", (), "a request"), NS_PER_S, ("tag",))
+    assert len(shelf) == 0 and shelf.num_bytes == 0 and left == ["large"]
+    assert shelf.invalidate(["tag"]) == 0
+
+
+def test_log_probabilities_count_among_the_bytes_of_an_answer() -> None:
+    plain = StoredAnswer((300,) * 10, "stop", (), "a request")
+    told = replace(plain, logprobs=(TokenLogprobs(-0.5, tuple((500 + place, -1.5) for place in range(20))),) * 10)
+    assert told.num_bytes() > plain.num_bytes() + 10 * 20 * 24
