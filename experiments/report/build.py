@@ -19,6 +19,7 @@ from experiments.report.reproduce import command_of
 from experiments.report.titles import of_anything, of_nothing
 from experiments.report.words import Words
 from experiments.store import DamagedRecord, Run, Store, StoredRecord
+from experiments.store.identity import code_hash
 from experiments.withheld import without_secrets
 
 # Kinds whose report draws events; of the others no record is read for it.
@@ -121,8 +122,10 @@ def _findings(run: Run, records: Sequence[StoredRecord], words: Words) -> Findin
     try:
         return builder(run, run.result, records, words)
     except (KeyError, TypeError, ValueError, IndexError, AttributeError, ArithmeticError):
-        # A result of another version than the builder knows is still shown whole.
-        return of_anything(run, run.result, records, words)
+        if run.code == code_hash():  # a fault of this version, not a result of another
+            raise
+        found = of_anything(run, run.result, records, words)
+        return replace(found, cautions=(*found.cautions, Note(words("other_shape"))))
 
 
 def _cautions(run: Run, told: Sequence[Note], damaged: str | None, words: Words) -> tuple[Note, ...]:

@@ -178,6 +178,11 @@ RUN_WORDS: dict[str, tuple[str, str]] = {
         "The run is {state} and has no result: {error}.",
         "该运行{state}，没有结果：{error}。",
     ),
+    "other_shape": (
+        "Another version of Trilemma made this result, in a form that this one does not know: it is shown whole, as it "
+        "was stored.",
+        "该结果由 Trilemma 的另一版本生成，当前版本不认识其结构，故按存储的内容原样列出。",
+    ),
     "partial": (
         "The run was cancelled; this is what it had finished.",
         "运行已取消；以下为已完成的部分。",

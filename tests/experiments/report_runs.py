@@ -31,6 +31,7 @@ from experiments.report.words import Words
 from experiments.speculation.run import run_speculation
 from experiments.statistics import CurveSamples, judge
 from experiments.store import Run, Store, StoredRecord
+from experiments.store.identity import code_hash
 from experiments.sweep.run import run_sweep
 from ledger.errors import CannotRunError
 from tests.experiments.fakes import FakeRig, VirtualClock
@@ -236,7 +237,7 @@ def checked(kind: str) -> dict[str, Any]:
 
 
 def stored(store: Store, kind: str, result: dict[str, Any] | None = None, **fields: Any) -> str:
-    run_id = store.create_run(kind, checked(kind), code="c0dec0de", version="0.1+abc",
+    run_id = store.create_run(kind, checked(kind), code=code_hash(), version="0.1+abc",
                               environment={"cpu": "a processor of ours"})  # fmt: skip
     store.update_run(run_id, state="done", result=result_of(kind) if result is None else result, **fields)
     if kind in ("bench", "compare"):

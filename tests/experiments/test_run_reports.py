@@ -25,6 +25,7 @@ from experiments.report.run_words import RUN_WORDS
 from experiments.report.words import WORDS, Words, number
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
+from experiments.store.identity import code_hash
 from ledger.errors import InputError
 from tests.experiments.records import record, request
 from tests.experiments.report_runs import SPECS, bench_result, checked, comparison_result, result_of, stored
@@ -53,7 +54,7 @@ def test_every_kind_has_a_whole_page_that_needs_nothing_from_outside(store: Stor
         assert name not in ("link", "img", "iframe", "object") and not {"src", "href"} & set(attributes)
     # A launch line of a plan may name an address, as text.
     assert not re.search(r"url\(|@import|https?://", re.sub(r"<(script|pre).*?</\1>", "", page, flags=re.S))
-    assert run_id in page and "c0dec0de" in page and "0.1+abc" in page
+    assert run_id in page and code_hash() in page and "0.1+abc" in page
     assert words("environment") in page and "a processor" in page
     command = re.findall(r"<pre>(.*?)</pre>", page, re.S)[-1]
     assert shlex.split(unescape(command))[:2] == ["trilemma", "claims" if kind == "claim" else kind]
@@ -168,7 +169,7 @@ def test_hostile_texts_in_every_field_stay_text(store: Store, kind: str) -> None
     changed["warnings"], changed["environment"] = [HOSTILE], {HOSTILE: HOSTILE}
     run_id = stored(store, kind, changed)
     store.update_run(run_id, spec=_hostile(checked(kind)), error=HOSTILE, environment={HOSTILE: HOSTILE},
-                     version=HOSTILE)  # fmt: skip
+                     version=HOSTILE, code=HOSTILE)  # fmt: skip
     for lang in LANGUAGES:
         page = report_html(run_id, store, lang)
         assert "<script>alert" not in page and "<b onclick" not in page and page.count("</script>") == 1
@@ -180,11 +181,19 @@ def test_hostile_texts_in_every_field_stay_text(store: Store, kind: str) -> None
 def test_a_result_that_no_builder_knows_is_still_shown_whole(store: Store, kind: str, monkeypatch: Any) -> None:
     monkeypatch.setattr("experiments.store.store.KINDS", (*SPECS, "unheard-of"))
     result = {"deep": {"er": [{"x": 1.5, "y": HOSTILE}]}, "list": [1, [2]], "arms": 7, "verdict": "so it is"}
-    run_id = store.create_run(kind, {"workload": "w"}, state="done")
+    run_id = store.create_run(kind, {"workload": "w"}, state="done", code="another version")
     store.update_run(run_id, result=result)
     page = report_html(run_id, store)
     parsed(page)
     assert "<b onclick" not in page
+
+
+def test_a_form_that_only_another_version_knows_is_told_and_one_of_this_version_is_a_fault(store: Store) -> None:
+    run_id = stored(store, "compare", {"arms": 7})
+    with pytest.raises((KeyError, TypeError)):
+        report_html(run_id, store)
+    store.update_run(run_id, code="another version")
+    assert Words("en")("other_shape") in report_html(run_id, store)
 
 
 @pytest.mark.parametrize("state", ["failed", "cancelled", "queued"])
