@@ -4,16 +4,17 @@ measured against the start.
 The result: {"kind":"ladder","recipe","workload","slo","aim","start": settings,"end": settings,"steps":[{"name",
 "changes":{VARIABLE:[from,to]},"because":{VARIABLE: the value that needs it},"effort","hours","rank","moves","outcome",
 "reasons","comparison": as `trilemma compare --json` without what all runs share, or null,"quality": see guard.py, or
-null,"simulate": a command or null,"place"}],"overall":{"comparison","quality","outcome","reasons"} or null where the
-end is the start,"undone": names of steps taken back by that last look,"returns": see roi.py,"order": see roi.py,
-"repeats","environment","warnings","cancelled","run_id","provenance"}. outcome is "adopted", "rolled back", "undecided",
-"already there" or "can't run here".
+null,"simulate": a command or null,"place","code": hash of the code that made it}],"overall":{"comparison","quality",
+"outcome","reasons","code"} or null where the end is the start,"undone": names of steps taken back by that last look,
+"returns": see roi.py,"order": see roi.py,"repeats","environment","warnings","cancelled","run_id","provenance"}. outcome
+is "adopted", "rolled back", "undecided", "already there" or "can't run here".
 
 The end is measured against the start directly, since gains of steps don't multiply. Where that shows a guarded curve
 worse, the last step is taken back and it is measured again.
 
 A finished step is kept under the run's id, a finished repeat as a record of the run: a ladder that goes on repeats
-neither.
+neither. Where the code has changed meanwhile, the steps that were measured before are named in a warning, and the
+comparison that was under way begins anew: its arms have to be of one version.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from experiments.quality.kept import key_of
 from experiments.rig import Rig, rig_or_own
 from experiments.spec import BenchSpec
 from experiments.store import Store
+from experiments.store.identity import code_hash
 from experiments.targets import target_for
 from ledger.errors import CannotRunError, InputError
 
@@ -197,7 +199,7 @@ class _Ladder:
         if self.store is not None and (found := self.store.scores([key])):
             row: Row = found[key]
         else:
-            row = make()
+            row = {**make(), "code": code_hash()}
             if self.store is not None:
                 self.store.keep_scores({key: row})
         environment = (row["comparison"] or {}).get("environment")
@@ -276,7 +278,12 @@ class _Ladder:
         for row in self.rows:
             for text in (row["comparison"] or {}).get("warnings") or ():
                 of.setdefault(text, []).append(row["name"])
-        return [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in of.items()]
+        told = [f"{', '.join(dict.fromkeys(names))}: {text}" for text, names in of.items()]
+        rows = [*self.rows, *([{"name": OVERALL, **self.overall}] if self.overall else [])]
+        older = [row["name"] for row in rows if row.get("code") != code_hash()]
+        if older:
+            told.append(f"{', '.join(older)}: measured before the ladder was resumed, by another version of the code")
+        return told
 
 
 def _trimmed(result: Mapping[str, Any]) -> Row:

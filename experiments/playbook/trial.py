@@ -18,6 +18,7 @@ from experiments.quality.kept import key_of
 from experiments.quality.spec import changes_outputs
 from experiments.spec import BenchSpec, CompareSpec, needed_values
 from experiments.store import DamagedRecord, Store
+from experiments.store.identity import code_hash
 from experiments.summary import GOODPUT, Curve
 
 Settings = dict[str, Value]
@@ -115,7 +116,7 @@ class StepRecords:
     def __init__(self, store: Store | None, run_id: str, place: int, spec: StepSpec) -> None:
         self._store, self._run_id, self._first = store, run_id, 2 * place
         self._step = spec.variable
-        self._key = key_of("step", sorted(asdict(spec).items()))
+        self._key = key_of("step", code_hash(), sorted(asdict(spec).items()))
 
     def add_record(self, run_id: str, arm: int, repeat: int, record: dict[str, Any]) -> None:
         """Store the record of a repeat, with the step that it belongs to."""
@@ -124,7 +125,8 @@ class StepRecords:
             self._store.add_record(run_id, self._first + arm, repeat, record)
 
     def kept(self) -> dict[tuple[int, int], dict[str, Any]]:
-        """What an earlier start of this run has measured of the very same comparison, by (arm, repeat)."""
+        """What an earlier start of this run has measured of the very same comparison by the same code, by (arm,
+        repeat)."""
         if self._store is None:
             return {}
         found = {}

@@ -223,6 +223,23 @@ def test_a_finished_ladder_read_again_measures_nothing(clock: VirtualClock, stor
     assert len(rig.made) == 1 and guard.asked == [] and same(json.loads(json.dumps(first)), again)
 
 
+def test_a_ladder_resumed_by_other_code_names_the_older_steps_and_begins_the_open_one_anew(
+    clock: VirtualClock, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: dict[str, Any] = {"steps": ["continuous-paged", "kv-int8"]}
+    run_id = store.create_run("ladder", {})
+    with pytest.raises(RuntimeError, match="killed"):
+        climb(clock, store, run_id, rig=Falling(clock, 1 + ENGINES + 2 + 3), **asked)
+    for module in ("run", "trial"):
+        monkeypatch.setattr(f"experiments.playbook.{module}.code_hash", lambda: "newer code")
+    rig = FakeRig(clock, speed=speeds)
+    resumed = climb(clock, store, run_id, rig=rig, **asked)
+    assert len(rig.made) == 1 + 2 * ENGINES, "the step that was under way and the whole, from their first run"
+    assert [row["code"] == "newer code" for row in resumed["steps"]] == [False, True]
+    told = [text for text in resumed["warnings"] if "another version of the code" in text]
+    assert len(told) == 1 and told[0].startswith("continuous-paged: ")
+
+
 def test_another_run_takes_nothing_of_this_one(clock: VirtualClock, store: Store) -> None:
     one, two = (store.create_run("ladder", {}) for _ in range(2))
     climb(clock, store, one, steps=["kv-int8"], start="defaults")
