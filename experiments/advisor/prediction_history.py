@@ -17,7 +17,7 @@ from experiments.advisor.prediction_estimate import EARLIER, OTHER_LOADS, Estima
 from experiments.foresight import OF_DRAFTS, REPEATING
 from experiments.spec import CompareSpec
 from experiments.store import Run, Store
-from experiments.store.identity import environment
+from experiments.store.identity import code_hash, environment
 
 MOST_RUNS = 500
 SAME_MACHINE = ("cpu", "cores", "gpus")
@@ -38,6 +38,7 @@ class Past:
     spec: Mapping[str, Any]
     change: Mapping[str, tuple[float, float]]
     prediction: Mapping[str, Any] | None = None
+    code: str | None = None  # hash of the code that measured it
 
     def predicted(self, curve: str) -> Mapping[str, Any] | None:
         """What was predicted of a curve before this ran; None where nothing was."""
@@ -60,6 +61,10 @@ class Past:
         return float(self.change[curve][0] - said["uncorrected_ln"])
 
 
+Match = tuple[Past, int]
+"""A comparison of the same change, and 1 or -1: whether it had the two values in this order or in reverse."""
+
+
 def of_this_machine(store: Store | None) -> list[Past]:
     """Finished comparisons at equal load that ran on a machine like this one, newest first."""
     if store is None:
@@ -80,7 +85,7 @@ def past_of(run: Run) -> Past:
     """The run as evidence."""
     curves = (run.result or {}).get("curves") or ()
     changes = {curve["name"]: found for curve in curves if (found := _change(curve)) is not None}
-    return Past(run.id, run.spec, changes, run.spec.get("predictions"))
+    return Past(run.id, run.spec, changes, run.spec.get("predictions"), run.code)
 
 
 def _change(curve: Mapping[str, Any]) -> tuple[float, float] | None:
@@ -101,9 +106,9 @@ def repeated(spec: CompareSpec, past: Sequence[Past], curves: Sequence[str]) -> 
     matches = [(one, sign) for one in past if (sign := same_change(spec, one.spec)) and similar_load(spec, one.spec)]
     found = {}
     for name in curves:
-        values = [(sign * one.change[name][0], one.change[name][1]) for one, sign in matches if name in one.change]
-        if values:
-            found[name] = _mean(values, [one.run_id for one, _ in matches if name in one.change])
+        known = of_this_version([(one, sign) for one, sign in matches if name in one.change])
+        if known:
+            found[name] = _mean(name, known)
     return found
 
 
@@ -114,11 +119,15 @@ def under_other_loads(spec: CompareSpec, past: Sequence[Past], curves: Sequence[
     between = BETWEEN_LOADS if alike else BETWEEN_WORKLOADS
     found = {}
     for name in curves:
-        known = [(one, sign) for one, sign in alike or matches if name in one.change]
+        known = of_this_version([(one, sign) for one, sign in alike or matches if name in one.change])
         if known:
-            values = [(sign * one.change[name][0], one.change[name][1]) for one, sign in known]
-            found[name] = _mean(values, [one.run_id for one, _ in known], between, OTHER_LOADS)
+            found[name] = _mean(name, known, between, OTHER_LOADS)
     return found
+
+
+def of_this_version(matches: Sequence[Match]) -> Sequence[Match]:
+    """Those that this version of the code measured; all where there are none."""
+    return [(one, sign) for one, sign in matches if one.code == code_hash()] or matches
 
 
 def _of_a_kind(spec: CompareSpec, other: Past) -> bool:
@@ -127,10 +136,10 @@ def _of_a_kind(spec: CompareSpec, other: Past) -> bool:
     return not drafting or (spec.workload in REPEATING) == (other.spec["workload"] in REPEATING)
 
 
-def _mean(
-    values: Sequence[tuple[float, float]], run_ids: Sequence[str], between: float = BETWEEN_RUNS, source: str = EARLIER
-) -> Estimate:
+def _mean(curve: str, known: Sequence[Match], between: float = BETWEEN_RUNS, source: str = EARLIER) -> Estimate:
     """Inverse-variance mean of the changes; the scale holds its own error and that of one more comparison."""
+    values = [(sign * one.change[curve][0], one.change[curve][1]) for one, sign in known]
+    run_ids = [one.run_id for one, _ in known]
     weights = [1 / (between**2 + error**2) for _, error in values]
     centre = sum(weight * value for weight, (value, _) in zip(weights, values, strict=True)) / sum(weights)
     if len(values) > 2:
@@ -138,7 +147,8 @@ def _mean(
     scale = math.sqrt(1 / sum(weights) + between**2 + median(error for _, error in values) ** 2)
     listed = ", ".join(run_ids[:3]) + (f" and {len(run_ids) - 3} more" if len(run_ids) > 3 else "")
     where = "" if source == EARLIER else " under other loads"
-    return Estimate(centre, scale, source, "measured", f"{len(run_ids)} earlier comparisons{where}: {listed}")
+    of = "" if known[0][0].code == code_hash() else " of another version of the code"
+    return Estimate(centre, scale, source, "measured", f"{len(run_ids)} earlier comparisons{where}{of}: {listed}")
 
 
 def same_change(spec: CompareSpec, other: Mapping[str, Any]) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from experiments.advisor.prediction_quality import quality
 from experiments.simulator import calibration
 from experiments.spec import CompareSpec
 from experiments.store import Store
-from experiments.store.identity import identity
+from experiments.store.identity import code_hash, identity
 from ledger.errors import InputError
 from tests.experiments.predicted import calibrated_here, stored_comparison
 
@@ -81,6 +82,14 @@ def test_earlier_comparisons_that_disagree_widen_the_scale() -> None:
     agree = repeated(spec_of(), [past_of(0.3), past_of(0.3), past_of(0.3)], TIMED)["ttft_s"]
     differ = repeated(spec_of(), [past_of(0.0), past_of(0.3), past_of(0.6)], TIMED)["ttft_s"]
     assert differ.centre == pytest.approx(agree.centre) and differ.scale > 2 * agree.scale
+
+
+def test_comparisons_of_this_version_are_preferred_and_those_of_others_are_said_to_be() -> None:
+    mine, other = (replace(past_of(change), code=code) for change, code in ((0.3, code_hash()), (0.9, "older")))
+    both = repeated(spec_of(), [other, mine], TIMED)["ttft_s"]
+    assert both.centre == pytest.approx(0.3) and "another version" not in both.basis
+    alone = repeated(spec_of(), [other], TIMED)["ttft_s"]
+    assert alone.centre == pytest.approx(0.9) and "of another version of the code" in alone.basis
 
 
 def test_stored_comparisons_of_this_machine_alone_count(calibrated: Any, tmp_path: Any) -> None:
