@@ -46,6 +46,11 @@ class Outcome:
     same_machine: bool | None = None
     simulate: str | None = None
     lab: str | None = None
+    reason_zh: str | None = None
+
+    def reason_in(self, lang: str) -> str | None:
+        """The reason as the check itself words it in that language; None where it has only English."""
+        return self.reason if lang == "en" else self.reason_zh
 
     @property
     def provenances(self) -> list[str]:
@@ -104,6 +109,7 @@ def _of_run(run: Run) -> Outcome:
         run.environment,
         run.code == code_hash(),
         run.environment == environment(run.spec),
+        reason_zh=result.get("reason_zh"),
     )
 
 

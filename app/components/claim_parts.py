@@ -89,7 +89,8 @@ def _result(outcome: Outcome) -> None:
     if outcome.lab is not None:
         st.markdown(t("claims.taught", lab=f"[{outcome.lab}](labs?lab={outcome.lab}&lang={language()})"))
     elif outcome.reason:
-        st.markdown(_told(outcome.reason))
+        own = outcome.reason_in(language())
+        st.markdown(_told(outcome.reason) if own is None else escape(own))
     if outcome.not_checked:
         st.markdown(f"{t('claims.not_checked')}{t('colon')}{_told(outcome.not_checked)}")
     if outcome.simulate:

@@ -29,53 +29,60 @@ KEPT = ("change_pct", "ci95", "verdict")
 def climbs(options: Mapping[str, Any], ladder: Ladder) -> dict[str, Any]:
     """C31: whether climbing in order, with the curves' consent, ends better than it began."""
     result = ladder(spec_of(options))
-    verdict, reason = judge_climb(result)
-    return {"verdict": verdict, "reason": reason, "evidence": [*step_rows(result), *whole_rows(result)]}
+    return {**_judged(judge_climb, result), "evidence": [*step_rows(result), *whole_rows(result)]}
 
 
 def returns(options: Mapping[str, Any], ladder: Ladder) -> dict[str, Any]:
     """C43: whether the measured return on effort has the article's order."""
     result = ladder(spec_of(options))
-    verdict, reason = judge_order(result)
-    return {"verdict": verdict, "reason": reason, "evidence": return_rows(result)}
+    return {**_judged(judge_order, result), "evidence": return_rows(result)}
 
 
-def judge_climb(result: Mapping[str, Any]) -> Verdict:
+def _judged(judge: Callable[[Mapping[str, Any], str], Verdict], result: Mapping[str, Any]) -> dict[str, Any]:
+    verdict, reason = judge(result, "en")
+    return {"verdict": verdict, "reason": reason, "reason_zh": judge(result, "zh")[1]}
+
+
+def judge_climb(result: Mapping[str, Any], lang: str = "en") -> Verdict:
     """Holds when the end is better than the start in a guarded curve and worse in none. With a limit when a step that
     its own curves had allowed had to be taken back at the end, or the whole is not decided."""
-    says = Says("en")
+    says = Says(lang)
     steps, overall = result["steps"], result["overall"]
     found = says.headline(result)
+
+    def told(*more: str) -> str:
+        return says("gap").join(filter(None, (found, *more)))
+
     if overall is None:
         if any(row["outcome"] == NOT_DECIDED for row in steps):
-            return UNDECIDED, f"{found} More repeats would decide the steps that are open."
+            return UNDECIDED, told(says("claim_open"))
         return (FAILS if any(row["comparison"] for row in steps) else UNDECIDED), found
     if any(reason["code"] in FORBIDDING for reason in overall["reasons"]):
-        return FAILS, f"{found} {' '.join(says.reasons(overall))}"
+        return FAILS, told(*says.reasons(overall))
     if result["undone"]:
-        return LIMITED, f"{found} Step by step was not enough: {', '.join(result['undone'])} had to be taken back."
+        undone = says("list").join(map(says.step, result["undone"]))
+        return LIMITED, told(says("claim_undone", steps=undone))
     if overall["outcome"] != ADOPTED:
-        return UNDECIDED, f"{found} {' '.join(says.reasons(overall))}"
+        return UNDECIDED, told(*says.reasons(overall))
     refused = [says.step(row["name"]) for row in steps if row["comparison"] and row["outcome"] != ADOPTED]
-    rest = f" The curves did not allow {', '.join(refused)}." if refused else ""
-    return HOLDS, found + rest
+    return HOLDS, told(says("claim_refused", steps=says("list").join(refused)) if refused else "")
 
 
-def judge_order(result: Mapping[str, Any]) -> Verdict:
+def judge_order(result: Mapping[str, Any], lang: str = "en") -> Verdict:
     """Holds when the returns have the article's order; with a limit when not all of its steps could be measured, or
     some that it ranks apart could not be told apart here."""
-    order = result["order"]
-    found = Says("en").order(result)
+    order, says = result["order"], Says(lang)
+    found, gap = says.order(result), says("gap")
     missing = [name for name in LADDER if STEPS[name].rank is not None and name not in order["measured"]]
     if order["verdict"] == DISAGREES:
         return FAILS, found
     if order["verdict"] != AGREES:
         return UNDECIDED, found
     if missing:
-        return LIMITED, f"{found} Not measured here: {', '.join(map(Says('en').step, missing))}."
+        return LIMITED, found + gap + says("claim_missing", steps=says("list").join(map(says.step, missing)))
     close = sum(pair["verdict"] == CLOSE for pair in order["pairs"])
     if close:
-        return LIMITED, f"{found} Of {len(order['pairs'])} pairs of steps {close} could not be told apart."
+        return LIMITED, found + gap + says("claim_close", count=len(order["pairs"]), close=close)
     return HOLDS, found
 
 

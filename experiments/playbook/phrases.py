@@ -200,6 +200,17 @@ RECIPE_TEXTS: dict[str, tuple[Text, Text]] = {
 
 PHRASES: dict[str, Text] = {
     "list": (", ", "、"),
+    "claim_open": ("More repeats would decide the steps that are open.", "增加重复次数即可判定尚无定论的步骤。"),
+    "claim_undone": (
+        "Step by step was not enough: {steps} had to be taken back.",
+        "仅逐步比较并不足够：{steps} 最终不得不撤回。",
+    ),
+    "claim_refused": ("The curves did not allow {steps}.", "曲线不允许采用 {steps}。"),
+    "claim_missing": ("Not measured here: {steps}.", "此处未测：{steps}。"),
+    "claim_close": (
+        "Of {count} pairs of steps {close} could not be told apart.",
+        "{count} 对步骤中有 {close} 对无法区分先后。",
+    ),
     "then": (", then ", "，其次 "),
     "gap": (" ", ""),
     "because": (" (needed by {value}: {name})", "（{value} 需要 {name}）"),

@@ -37,9 +37,14 @@ def of_claim(run: Run, result: Result, records: Records, words: Words) -> Findin
     return Findings(
         f"{words('claim')} {name}: {statement}", words("q_claim", statement=statement),
         words(f"v_{verdict}") if f"v_{verdict}" in WORDS else verdict, sections,
-        more=tuple(filter(None, [str(result.get("reason") or "")])),
+        more=tuple(filter(None, [_reason(result, words)])),
         mark=(words(f"v_{verdict}"), TONES.get(verdict, "none")) if f"v_{verdict}" in WORDS else None,
     )  # fmt: skip
+
+
+def _reason(result: Mapping[str, object], words: Words) -> str:
+    own = result.get("reason_zh") if words.lang == "zh" else None
+    return str(own or result.get("reason") or "")
 
 
 def _with_unit(item: Mapping[str, object]) -> Cell:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -51,11 +52,14 @@ ADOPTED = [row("continuous-paged", "adopted", 60), row("kv-int8", "adopted", 30)
 def test_c31_follows_the_ladder(result: dict[str, Any], verdict: str) -> None:
     found = run_claim("C31", ladder=lambda spec: result)
     assert found["verdict"] == verdict and found["reason"]
+    assert re.search(r"[\u4e00-\u9fff]", found["reason_zh"]) and found["reason_zh"] != found["reason"]
     assert all(one["run_id"] == "r1" for one in found["evidence"])
 
 
 def test_c31_names_what_the_curves_did_not_allow() -> None:
-    assert "W8A8" in run_claim("C31", ladder=lambda spec: ladder(*ADOPTED))["reason"]
+    found = run_claim("C31", ladder=lambda spec: ladder(*ADOPTED))
+    assert "The curves did not allow" in found["reason"] and "曲线不允许采用" in found["reason_zh"]
+    assert "W8A8" in found["reason"] and "W8A8" in found["reason_zh"]
 
 
 @pytest.mark.parametrize(
