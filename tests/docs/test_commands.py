@@ -83,7 +83,7 @@ def wrong_values(command: Any, context: Any) -> Iterator[str]:
             if "--vary" in parameter.opts and "=" in value:
                 name, _, listed = value.partition("=")
                 yield from refused(lambda name=name, listed=listed: [parse_value(name, v) for v in listed.split(",")])
-            if "--workload" in parameter.opts and "." not in value and value not in WORKLOADS:
+            if "--workload" in parameter.opts and value and "." not in value and value not in WORKLOADS:
                 yield f"there is no workload {value}"
 
 
