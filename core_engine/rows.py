@@ -11,15 +11,16 @@ def row_of(request: Request, count: int, num_drafts: int = 0) -> Row:
 
     Drafts follow the newest token only.
     """
-    start, end = request.num_computed, request.num_computed + count
-    newest = end == len(request.tokens)
+    start, tokens = request.num_computed, request.tokens
+    end = start + count
+    drafts = request.draft.tokens[:num_drafts] if num_drafts else ()
     return Row(
         request_id=request.id,
         start=start,
-        tokens=(*request.tokens[start:end], *request.draft.tokens[:num_drafts]),
+        tokens=(*tokens[start:end], *drafts),
         blocks=request.blocks,
         is_prefill=start < request.num_prompt_tokens or count > 1,
-        sampling=sampling_of(request) if newest and request.score_start is None else None,
+        sampling=sampling_of(request) if end == len(tokens) and request.score_start is None else None,
         targets=() if request.score_start is None else _targets(request, start, end),
         watch=request.watch,
         slot=request.slot,
@@ -30,12 +31,13 @@ def row_of(request: Request, count: int, num_drafts: int = 0) -> Row:
 
 def sampling_of(request: Request) -> RowSampling:
     """How its next token is chosen: the same object at every step, unless a penalty or a ban depends on the newest."""
+    if request.sampling is not None:
+        return request.sampling
     params = request.params
     if params.needs_history or params.min_tokens:
         left = max(0, params.min_tokens - request.num_output_tokens)
         return _new_sampling(request, tuple(request.tokens) if params.needs_history else (), left)
-    if request.sampling is None:
-        request.sampling = _new_sampling(request, (), 0)
+    request.sampling = _new_sampling(request, (), 0)
     return request.sampling
 
 

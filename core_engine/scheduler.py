@@ -145,14 +145,18 @@ class Scheduler:
 
     def plan(self, now_ns: int) -> StepPlan:
         """Choose the rows of the next step and reserve their blocks. An empty plan means there is nothing to do yet."""
-        draft = _Draft(self.max_num_batched_tokens, now_ns)
+        draft, size = _Draft(self.max_num_batched_tokens, now_ns), self.pool.block_size
         to_come = [r for r in self.running if r.state is State.RUNNING]
         for younger, request in zip(range(len(to_come) - 1, -1, -1), to_come, strict=True):
             if request.state is State.RUNNING:  # else preempted for an older one earlier in this loop
-                count = self._share(request, draft)
-                if count and self._reserve(request, count, draft):
+                pending = len(request.tokens) - request.num_computed
+                # The newest token alone, as nearly every row: what `_share` would say, without asking it.
+                count = 1 if pending == 1 and draft.budget else self._share(request, draft)
+                has_room = request.num_computed + count <= len(request.blocks) * size
+                if count and (has_room or self._reserve(request, count, draft)):
                     self._place(request, count, draft)
-                    self._set_aside(request, younger, draft)
+                    if request.draft.tokens:
+                        self._set_aside(request, younger, draft)
         self._add_drafts(draft)
         self._admit(draft)
         return StepPlan(
@@ -165,7 +169,8 @@ class Scheduler:
 
     def _place(self, request: Request, count: int, draft: _Draft) -> None:
         draft.rows[request.id] = row_of(request, count)
-        draft.budget -= count if self.chunked or request.num_pending > 1 else 0
+        if self.chunked or request.num_pending > 1:
+            draft.budget -= count
 
     def _set_aside(self, request: Request, younger: int, draft: _Draft) -> None:
         """Budget for a request's drafts, as far as it leaves a token for each of the `younger` ones."""
@@ -386,10 +391,10 @@ class Scheduler:
             kept = 0
             if token is not None:
                 request.draft = NO_DRAFT
-                kept = _append(request, (*row.drafts[:accepted], token), logprob, ends)
+                kept = _append(request, (*row.drafts[:accepted], token) if accepted else (token,), logprob, ends)
                 sampled.append((request, kept))
             # Of the tokens appended, all but the newest have been computed, as drafts.
-            request.num_computed = row.next_position + max(0, kept - 1)
+            request.num_computed = row.start + len(row.tokens) - row.num_drafts + (kept - 1 if kept > 1 else 0)
             if row.num_drafts:
                 request.log.drafts.append((plan.index, row.num_drafts, min(accepted, kept)))
                 self.layout.trim(request)

@@ -132,22 +132,26 @@ class StepTimes:
 
     def shape(self, rows: Iterable[tuple[int, int, int, bool]]) -> StepShape:
         """The shape of rows given as (start, count, rows of logits, whether it is a piece of a prompt)."""
-        found = self.reads.readers
+        # Plain readers read alike, so that one stands for all.
+        plain, readers = self.is_plain, self.reads.readers
+        found = readers[:1] if plain else readers
         entries, held = [[0] * len(found), [0] * len(found)], [[0] * len(found), [0] * len(found)]
         counts, tokens, sampled, number = [0, 0], [0, 0], 0, 0
         for start, count, wanted, is_prefill in rows:
-            side = int(is_prefill)
+            side = 1 if is_prefill else 0
             number += 1
             counts[side] += 1
             tokens[side] += count
             sampled += wanted
             for place, reader in enumerate(found):
-                pairs, once = _reads(reader, start, count)
+                pairs, once = (start + 1, start + 1) if plain and count == 1 else _reads(reader, start, count)
                 entries[side][place] += pairs
                 held[side][place] += once
+        times = len(readers) if plain else 1
         return StepShape(
-            tokens[0] + tokens[1], sampled, number, counts[0], tokens[0], tuple(entries[0]), tuple(held[0]),
-            tokens[1], tuple(entries[1]), tuple(held[1]),
+            tokens[0] + tokens[1], sampled, number,
+            counts[0], tokens[0], tuple(entries[0]) * times, tuple(held[0]) * times,
+            tokens[1], tuple(entries[1]) * times, tuple(held[1]) * times,
         )  # fmt: skip
 
     @cached_property

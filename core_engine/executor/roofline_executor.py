@@ -73,14 +73,17 @@ class RooflineExecutor:
     def execute(self, plan: StepPlan) -> StepResult:
         """Pass the step's time; what it gives follows from positions and seeds."""
         self._clock.pass_ns(max(1, round(self._duration(plan) * NS)))
-        if any(row.targets for row in plan.rows):
-            raise InputError("score", "a scoring request", "generation only: a simulated model has no probabilities")
-        accepted = tuple(self._accepted(row) if row.num_drafts else 0 for row in plan.rows)
-        tokens = tuple(
-            None if row.sampling is None else self.token(row.sampling.seed, row.next_position + count)
-            for row, count in zip(plan.rows, accepted, strict=True)
-        )
-        return StepResult(tokens, ((),) * len(plan.rows), accepted=accepted if any(accepted) else ())
+        tokens: list[int | None] = []
+        accepted: list[int] = []
+        for row in plan.rows:
+            if row.targets:
+                raise InputError("score", "a scoring request", "generation only: a simulated model has no scores")
+            right = self._accepted(row) if row.num_drafts else 0
+            sampling, position = row.sampling, row.start + len(row.tokens) - row.num_drafts + right
+            tokens.append(None if sampling is None else self.token(sampling.seed, position))
+            accepted.append(right)
+        scores = ((),) * len(tokens)
+        return StepResult(tuple(tokens), scores, accepted=tuple(accepted) if any(accepted) else ())
 
     def step_s(self, plan: StepPlan) -> float:
         """Seconds of a plan by the model of step times."""

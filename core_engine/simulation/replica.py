@@ -79,6 +79,7 @@ class Replica:
         self.foresees = skip and duration is None and acceptance is None and on_plan is None
         self._on_end, self._on_plan = on_end, on_plan
         self._jobs: dict[str, Job] = {}
+        self._ends_at: dict[str, int] = {}  # tokens of a request, its prompt's included, with which it ends
         self._run: Run | None = None
         self.is_blocked = False  # the first in the queue did not fit into the last step, and nothing was freed by it
         self._just_ended = 0  # by the last step, which may end after the moment that somebody asks about
@@ -103,6 +104,8 @@ class Replica:
         log = RequestLog(job.arrival_ns, self.clock.now_ns())
         request = Request(name, job.index, tokens, len(tokens), params, seed, log, group=name)
         self._jobs[name] = job
+        answer = request.num_prompt_tokens + (params.answer_tokens or params.max_tokens)
+        self._ends_at[name] = min(answer, request.max_total_tokens, self.most_tokens)
         if received_tokens:
             assert self.received is not None
             self.received.expect(name, received_tokens)
@@ -189,10 +192,12 @@ class Replica:
         ended: list[tuple[Request, str]] = []
 
         def ends(request: Request, token: int) -> bool:
+            if len(request.tokens) < self._ends_at[request.id]:
+                return False
             reason = self.reason_to_end(request)
-            if reason is not None:
-                ended.append((request, reason))
-            return reason is not None
+            assert reason is not None
+            ended.append((request, reason))
+            return True
 
         emitted = scheduler.commit(plan, result, ends)
         for request, count in emitted:
@@ -232,6 +237,7 @@ class Replica:
 
     def _ended(self, request: Request, reason: str) -> None:
         log = request.log
+        del self._ends_at[request.id]
         waits = [(out, (back or 0) - out) for out, back in log.preemptions if out is not None]
         first_ns = log.emissions[0][0]
         self._on_end(

@@ -15,6 +15,7 @@ from core_engine.simulation.gaps import Gaps
 from core_engine.simulation.job import Ended, Job
 from core_engine.simulation.replica import Replica
 from core_engine.simulation.routers import router
+from experiments.loadgen import no_garbage_collection
 from experiments.metrics import parse_slo
 from experiments.simulator.deployment import Deployed, SimulateSpec, deployed
 from experiments.simulator.metrics import fleet_metrics
@@ -42,11 +43,12 @@ def simulate_jobs(spec: SimulateSpec, made: Deployed, jobs: Iterable[Job], **opt
     """Metrics of a fleet that serves jobs in order of arrival. options: of Replica."""
     ended: list[Ended] = []
     gaps = Gaps()
-    if spec.prefill_replicas:
-        replicas, transfers = _apart(spec, made, jobs, ended, gaps, options)
-    else:
-        replicas, transfers = [made.replica(number, ended.append, **options) for number in range(spec.replicas)], {}
-        serve(jobs, replicas, router(spec.router))
+    with no_garbage_collection(first=False):  # a collection looks at all that waits, time and again, and finds no cycle
+        if spec.prefill_replicas:
+            replicas, transfers = _apart(spec, made, jobs, ended, gaps, options)
+        else:
+            replicas, transfers = [made.replica(number, ended.append, **options) for number in range(spec.replicas)], {}
+            serve(jobs, replicas, router(spec.router))
     for replica in replicas:
         gaps.merge(replica.gaps)
     metrics = fleet_metrics(
