@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from core_engine.config import EngineConfig
 from core_engine.environment import cpu_flags, cuda_is_here
-from core_engine.kernels.cpu.native import compiler, library, library_path
+from core_engine.kernels.cpu.native import compiler, library, library_path, width_flags
 from core_engine.kernels.triton.available import is_interpreted, missing_here
 from ledger.errors import CannotRunError
 
@@ -90,7 +90,7 @@ def compiled_here() -> KernelChoice:
 def expected_here() -> KernelChoice:
     """As compiled_here, without building: a library that is still to be built has no vector_bits yet."""
     try:
-        if library_path(compiler()).is_file():
+        if library_path(compiler(), width_flags()).is_file():
             return compiled_here()
     except OSError as error:
         return KernelChoice(TORCH, str(error))

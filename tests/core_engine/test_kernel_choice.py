@@ -14,6 +14,7 @@ import torch
 from core_engine.config import EngineConfig
 from core_engine.engine import Engine
 from core_engine.kernels.choice import COMPILED, TORCH, TRITON, choose_kernels, expected_here, expected_with_auto
+from core_engine.kernels.cpu import native
 from core_engine.model.compiled import CompiledDecoder
 from core_engine.model.decoder import Decoder
 from ledger.errors import CannotRunError, InputError
@@ -203,3 +204,17 @@ def test_what_auto_comes_to_is_told_without_building(monkeypatch):
     assert expected_with_auto().kernels == TRITON
     monkeypatch.setattr("core_engine.kernels.choice.missing_here", lambda: "the package triton is not installed")
     assert expected_with_auto().kernels == TORCH
+
+
+@pytest.mark.parametrize(("bits", "width"), [("128", 4), ("512", 16)])
+def test_vectors_can_be_of_another_width_than_the_processors(monkeypatch, bits, width):
+    monkeypatch.setenv(native.VECTOR_BITS, bits)
+    assert native.width_flags() == (f"-DTRILEMMA_WIDTH={width}",)
+    monkeypatch.setenv(native.VECTOR_BITS, "")
+    assert native.width_flags() == ()
+
+
+def test_vectors_of_no_width_are_refused(monkeypatch):
+    monkeypatch.setenv(native.VECTOR_BITS, "300")
+    with pytest.raises(InputError, match=r"TRILEMMA_VECTOR_BITS: '300' .*128, 256 or 512"):
+        native.width_flags()

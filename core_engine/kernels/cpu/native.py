@@ -18,6 +18,7 @@ from pathlib import Path
 
 from core_engine.environment import cpu_flags
 from core_engine.model.embedded import cache_root
+from ledger.errors import InputError
 
 SOURCES = (
     "vec.h",
@@ -43,6 +44,8 @@ SOURCES = (
     "sampling.cpp",
 )
 FLAGS = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-shared")
+# Environment variable: vectors of so many bits, not the processor's widest, whose use lowers some processors' clock.
+VECTOR_BITS = "TRILEMMA_VECTOR_BITS"
 BUILD_LIMIT_S = 300
 COMPILERS = ("g++", "c++", "clang++")
 
@@ -133,7 +136,15 @@ class Sampling(ctypes.Structure):
 @cache
 def library() -> ctypes.CDLL:
     """This processor's library, built when it is not there yet. OSError with the reason when it can't be had."""
-    return opened()
+    return opened(width_flags())
+
+
+def width_flags() -> tuple[str, ...]:
+    """What $TRILEMMA_VECTOR_BITS adds to a build; InputError for a width that there is not."""
+    bits = os.environ.get(VECTOR_BITS, "").strip()
+    if bits not in ("", "128", "256", "512"):
+        raise InputError(VECTOR_BITS, bits, "128, 256 or 512, or nothing for the processor's widest")
+    return (f"-DTRILEMMA_WIDTH={int(bits) // 32}",) if bits else ()
 
 
 def opened(flags: tuple[str, ...] = ()) -> ctypes.CDLL:

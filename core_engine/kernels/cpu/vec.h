@@ -20,7 +20,7 @@ namespace trilemma {
 #endif
 #endif
 #if !defined(TRILEMMA_PAIRS)  // multiply bf16 pairs: x is rounded to bf16 too
-#if defined(__AVX512BF16__)
+#if defined(__AVX512BF16__) && TRILEMMA_WIDTH == 16
 #define TRILEMMA_PAIRS 1
 #else
 #define TRILEMMA_PAIRS 0
