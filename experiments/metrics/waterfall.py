@@ -41,6 +41,15 @@ class Waterfalls:
         for moved in record.get("transfers") or ():
             self._transfers.setdefault(moved["id"], []).append((moved["ready_ns"], moved["import_end_ns"]))
         self.parts = (*PARTS, TRANSFER) if "transfers" in record else PARTS
+        self._whole_steps = {step["index"]: _whole_step(step) for step in record["steps"]}
+
+    def _inside(self, step: Step, start: int, end: int) -> tuple[float, float]:
+        """Of a step in ns what lies in [start, end]: executing with what belongs to it, and all of it."""
+        first, last, executing, whole = self._whole_steps[step["index"]]
+        if start <= first and last <= end:  # nearly every step of a request
+            return executing, whole
+        executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"]) + _drafting(start, end, step)
+        return executing, _within(start, end, step["plan_start_ns"], step["commit_end_ns"])
 
     def of(self, request: Request) -> dict[str, float] | None:
         """The `parts` of a request and their sum `e2e_s` (last token - arrival), in s. None without a token or a step.
@@ -55,9 +64,7 @@ class Waterfalls:
         parts = dict.fromkeys(self.parts, 0.0)
         own_ns = 0.0
         for step, kind in own:
-            executing = _within(start, end, step["execute_start_ns"], step["execute_end_ns"])
-            executing += _drafting(start, end, step)
-            whole = _within(start, end, step["plan_start_ns"], step["commit_end_ns"])
+            executing, whole = self._inside(step, start, end)
             parts["prefill_s" if kind == "prefill" else "decode_s"] += executing
             parts["overhead_s"] += whole - executing
             own_ns += whole
@@ -110,6 +117,14 @@ def _drafting(start: float, end: float, step: Step) -> float:
     drafted = _within(start, end, step["plan_start_ns"], step["plan_start_ns"] + step.get("draft_ns", 0))
     observed = step["execute_end_ns"] + step.get("observe_ns", 0)
     return drafted + _within(start, end, step["execute_end_ns"], observed)
+
+
+def _whole_step(step: Step) -> tuple[int, int, float, float]:
+    """When a step's times begin and end, and what `_inside` says of a step that lies inside as a whole."""
+    first, last = step["plan_start_ns"], max(step["commit_end_ns"], step["execute_end_ns"] + step.get("observe_ns", 0))
+    last = max(last, first + step.get("draft_ns", 0))
+    executing = _within(first, last, step["execute_start_ns"], step["execute_end_ns"]) + _drafting(first, last, step)
+    return first, last, executing, _within(first, last, first, step["commit_end_ns"])
 
 
 def _within(start: float, end: float, low: float, high: float) -> float:
