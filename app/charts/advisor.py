@@ -32,7 +32,7 @@ def prediction_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mappin
     chart = alt.Chart(data(shown))
     zero = alt.Chart(data([{"median": 0}])).mark_rule(color=t["border2"]).encode(x=x)
     band = chart.mark_rule(color=t["simulated"], strokeWidth=5, opacity=0.55).encode(
-        x=alt.X("low:Q", title=None, scale=scale, axis=axis), x2="high:Q", y=y, tooltip=tips
+        x=alt.X("low:Q", title=None, scale=scale, axis=axis), x2=alt.X2("high:Q"), y=y, tooltip=tips
     )
     middle = chart.mark_point(color=t["simulated"], filled=True, size=80, opacity=1).encode(x=x, y=y, tooltip=tips)
     layers = [zero, band, middle]

@@ -49,7 +49,7 @@ def caching_chart(
         own = alt.Chart(data([point for point in points if point["line"] == line]))
         if not dashed:
             band = own.mark_area(color=t[colour], opacity=0.14, tooltip=None)
-            layers.append(band.encode(x=x, y=alt.Y("low:Q", scale=up), y2="high:Q"))
+            layers.append(band.encode(x=x, y=alt.Y("low:Q", scale=up), y2=alt.Y2("high:Q")))
         dash = [5, 4] if dashed else [1, 0]
         layers.append(own.mark_line(color=t[colour], strokeWidth=1.8, strokeDash=dash, tooltip=None).encode(x=x, y=y))
         layers.append(own.mark_point(color=t[colour], size=22, filled=True, opacity=0).encode(x=x, y=y, tooltip=tips))

@@ -163,8 +163,8 @@ def legend(swatches: Sequence[Swatch], height: float, *, pixels: bool = True) ->
         alt.Chart(data([{"entry": label, "y": 0} for label in labels[:1]]))
         .mark_point(opacity=0)
         .encode(
-            y=px("y", height) if pixels else alt.value(0),
-            x=alt.value(0),
+            y=px("y", height) if pixels else alt.YValue(0),
+            x=alt.XValue(0),
             fill=alt.Fill("entry:N", scale=scale([s.fill for s in swatches]), legend=shown),
             stroke=alt.Stroke("entry:N", scale=scale([s.stroke for s in swatches]), legend=shown),
             shape=alt.Shape("entry:N", scale=scale([s.shape for s in swatches]), legend=shown),

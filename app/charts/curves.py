@@ -128,7 +128,9 @@ def _whiskers(rows: list[dict[str, Any]], x: alt.X, tips: list[alt.Tooltip]) -> 
     colour = alt.Color("strong:N", scale=None)
     y = px("y", CARD_HEIGHT)
     return [
-        alt.Chart(data(line)).mark_rule(strokeWidth=1.8).encode(x=x, x2="end:Q", y=y, color=colour, tooltip=tips),
+        alt.Chart(data(line))
+        .mark_rule(strokeWidth=1.8)
+        .encode(x=x, x2=alt.X2("end:Q"), y=y, color=colour, tooltip=tips),
         alt.Chart(data(ends))
         .mark_tick(thickness=1.6, height=8, orient="vertical")
         .encode(x=x, y=y, color=colour, tooltip=tips),
@@ -154,11 +156,11 @@ def change_strip(curve: Mapping[str, Any], mode: str, words: Mapping[str, str]) 
     axis = [{"start": -STRIP_END, "end": STRIP_END, "y": 12}]
     marks = [{"start": at, "y": 12, "y_text": 32, "text": text} for at, text in _strip_ticks(words)]
     layers = [
-        alt.Chart(data(axis)).mark_rule(color=t["border2"]).encode(x=x, x2="end:Q", y=y),
+        alt.Chart(data(axis)).mark_rule(color=t["border2"]).encode(x=x, x2=alt.X2("end:Q"), y=y),
         alt.Chart(data(marks)).mark_tick(thickness=1, height=7, color=t["border2"], orient="vertical").encode(x=x, y=y),
         alt.Chart(data(marks))
         .mark_text(fontSize=11.5, color=t["muted"], baseline="middle")
-        .encode(x=x, y=px("y_text", STRIP_HEIGHT), text="text:N"),
+        .encode(x=x, y=px("y_text", STRIP_HEIGHT), text=alt.Text("text:N")),
         *_floor_band(curve["noise_floor_pct"], t, shown, x, tips),
         *_change_marks(curve, t, shown, x, tips),
     ]
@@ -274,7 +276,7 @@ def guess_chart(
     names = [{"text": row["name"], "y": row["y"], "colour": _row_colour(row, t)} for row in rows]
     zero = alt.Chart(data([{"value": 0, "top": 0, "bottom": height}])).mark_rule(color=t["border2"])
     layers = [
-        zero.encode(x=x, y=px("top", height), y2="bottom:Q"),
+        zero.encode(x=x, y=px("top", height), y2=alt.Y2("bottom:Q")),
         *(_guess_mark([row for row in rows if row["kind"] == kind], kind, t, x, height, tips) for kind in _KINDS),
         *_result_interval([row for row in rows if row["low"] is not None], t, x, height, tips),
         label(names, height, alt.value(0), align="left"),
@@ -310,7 +312,7 @@ def _result_interval(
     return [
         alt.Chart(data(line))
         .mark_rule(strokeWidth=2.4, color=t["cand"])
-        .encode(x=x, x2="high:Q", y=px("y", height), tooltip=tips)
+        .encode(x=x, x2=alt.X2("high:Q"), y=px("y", height), tooltip=tips)
     ]
 
 

@@ -54,14 +54,16 @@ def block_timeline(
     tips += tooltip(**{"from": words["from_s"], "to": words["to_s"]})
     base = alt.Chart(data(rows))
     rects = base.mark_rect(stroke=t["card"], strokeWidth=0.4).encode(
-        x=x, x2="end:Q", y=y, y2="high:Q", color=alt.Color("fill:N", scale=None),
+        x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("high:Q"), color=alt.Color("fill:N", scale=None),
         opacity=alt.Opacity("opacity:Q", scale=None), tooltip=tips,
     )  # fmt: skip
     room = f"(datum.end - datum.start) / {across[-1]!r} * width > datum.need"
     tall = f"(datum.high - datum.low) / {top} * {MAP_HEIGHT} > {LABEL_PX + 2}"
     names = (
         base.mark_text(baseline="middle", fontSize=LABEL_PX, fontWeight=600, tooltip=None)
-        .encode(x=alt.X("middle:Q"), y=alt.Y("centre:Q"), text="label:N", color=alt.Color("ink:N", scale=None))
+        .encode(
+            x=alt.X("middle:Q"), y=alt.Y("centre:Q"), text=alt.Text("label:N"), color=alt.Color("ink:N", scale=None)
+        )
         .transform_filter(f"{room} && {tall}")
     )
     paints = {"running": t["cand"], "held": t["kv_reserved"], "cached": t["cached"]}
@@ -122,7 +124,7 @@ def kinds_chart(
             continue
         rows = [{"t": row["t"], "low": row[kind][0], "high": row[kind][1]} for row in stacked]
         area = alt.Chart(data(rows)).mark_area(interpolate="step", color=t[token], opacity=1, tooltip=None)
-        layers.append(area.encode(x=x, y=y, y2="high:Q"))
+        layers.append(area.encode(x=x, y=y, y2=alt.Y2("high:Q")))
     shown = kinds_in(series) if kinds is None else kinds
     swatches = [
         Swatch(words[word], t[token], t["queue_base"] if kind == "free" else t[token])
@@ -178,4 +180,4 @@ def _kinds_tooltip(
     named = {f"text_{kind}": words[word] for kind, (_, word) in STACK.items()}
     named["text_external"] = words["kind_external"]
     rule = alt.Chart(data(rows)).mark_rule(opacity=0, strokeWidth=8)
-    return rule.encode(x=x, y=y, y2="high:Q", tooltip=tooltip(when=words["time"], **named))
+    return rule.encode(x=x, y=y, y2=alt.Y2("high:Q"), tooltip=tooltip(when=words["time"], **named))

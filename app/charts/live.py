@@ -43,7 +43,7 @@ def progress_chart(
     filled = [{**part, "end": part["start"] + part["done"] * part["length"]} for part in parts if part["done"] > 0]
     layers = [
         boxes(parts, PROGRESS_HEIGHT, x, cornerRadius=2, stroke=t["base"], strokeWidth=1).encode(
-            color=alt.value(t["bg2"]), tooltip=tips
+            color=alt.ColorValue(t["bg2"]), tooltip=tips
         ),
         boxes(filled, PROGRESS_HEIGHT, x, cornerRadius=2).encode(tooltip=tips),
         *_repeat_labels(live["repeat"], repeats, x, t, words),
@@ -188,7 +188,7 @@ def _rate_labels(
             late = point["t"] > 0.5 * ends[0]
             text = {**point, "text": words[key].format(name=name)}
             place: dict[str, Any] = {"align": "right" if late else "left", "dx": 0 if late else 7, "dy": dy}
-            chart = alt.Chart(data([text])).encode(x=channels[0], y=channels[1], text="text:N")
+            chart = alt.Chart(data([text])).encode(x=channels[0], y=channels[1], text=alt.Text("text:N"))
             colours: dict[str, Any] = {"color": arm_colour(mode, arm, "text"), "fontWeight": 600, "fontSize": 12}
             halo: dict[str, Any] = {"stroke": TOKENS[mode]["card"], "strokeWidth": 4, "strokeJoin": "round"}
             layers += [chart.mark_text(**place, **colours, **halo), chart.mark_text(**place, **colours)]

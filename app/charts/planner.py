@@ -45,7 +45,7 @@ def plan_chart(marks: Sequence[Mapping[str, Any]], mode: str, words: Mapping[str
             layers.append(point.encode(x=x, y=y, tooltip=tips))
     plans = [row for row in rows if row["kind"] == "plan"]
     numbers = alt.Chart(data(plans)).mark_text(color=t["in_fill"], fontSize=11, fontWeight=600, tooltip=None)
-    layers.append(numbers.encode(x=x, y=y, text="id:N"))
+    layers.append(numbers.encode(x=x, y=y, text=alt.Text("id:N")))
     colour = t["simulated"]
     swatches = [
         Swatch(words["plan_mark"], colour, colour, "square"),

@@ -47,7 +47,7 @@ def quality_chart(
         one = alt.Chart(data([mark]))
         layers += [
             one.mark_rule(color=mark["colour"], strokeWidth=1.8, **moved).encode(
-                x=x, y=foot, y2="high:Q", tooltip=tips
+                x=x, y=foot, y2=alt.Y2("high:Q"), tooltip=tips
             ),
             one.mark_point(shape=mark["shape"], size=80, filled=True, opacity=1, color=mark["colour"], **moved).encode(
                 x=x, y=y, tooltip=tips

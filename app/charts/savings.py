@@ -39,7 +39,7 @@ def savings_chart(rows: Sequence[Mapping[str, Any]], mode: str, words: Mapping[s
         one = alt.Chart(data([mark]))
         bar = one.mark_rule(color=mark["colour"], strokeWidth=2.2)
         layers += [
-            bar.encode(x=low, x2="high:Q", y=y, tooltip=tips),
+            bar.encode(x=low, x2=alt.X2("high:Q"), y=y, tooltip=tips),
             one.mark_point(filled=True, size=80, opacity=1, color=mark["colour"]).encode(x=x, y=y, tooltip=tips),
         ]
     layers.append(label(marks, height, alt.value(0), align="left", fontWeight=600))

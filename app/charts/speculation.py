@@ -87,7 +87,7 @@ def _needed(needed: float, t: Mapping[str, str], x: alt.X, y: alt.Y, words: Mapp
             color=t["muted"],
             fontSize=12,
             tooltip=None,
-        ).encode(x=x, y=y, text="text:N"),
+        ).encode(x=x, y=y, text=alt.Text("text:N")),
     ]
 
 
@@ -99,7 +99,7 @@ def _intervals(rows: Sequence[Mapping[str, Any]], x: alt.X, y: alt.Y, top: float
     layers = []
     if ranged:
         rule = alt.Chart(data(ranged)).mark_rule(strokeWidth=1.6, tooltip=None)
-        layers.append(rule.encode(x=x, y=y, y2="high:Q", color=colour))
+        layers.append(rule.encode(x=x, y=y, y2=alt.Y2("high:Q"), color=colour))
     if beyond:
         arrow = alt.Chart(data(beyond)).mark_point(shape="triangle-up", size=50, filled=True, opacity=1, tooltip=None)
         layers.append(arrow.encode(x=x, y=y, color=colour))

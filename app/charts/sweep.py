@@ -39,14 +39,16 @@ def load_chart(
     layers = []
     if band is not None:
         place = alt.Chart(data([{"x": band[0], "end": band[1]}]))
-        layers.append(place.mark_rect(color=t["worse_ground"], tooltip=None).encode(x=x, x2="end:Q"))
+        layers.append(place.mark_rect(color=t["worse_ground"], tooltip=None).encode(x=x, x2=alt.X2("end:Q")))
     if limit is not None:
         rule = alt.Chart(data([{"y": limit}])).mark_rule(color=t["base_strong"], strokeDash=[4, 3], strokeWidth=1.4)
         layers.append(rule.encode(y=y))
     layers.append(alt.Chart(data(shown)).mark_line(color=t["cand"], strokeWidth=2.2, tooltip=None).encode(x=x, y=y))
     spans = [{**row, "y": row["low"]} for row in shown if row["high"] > row["low"]]
     if spans:
-        layers.append(alt.Chart(data(spans)).mark_rule(color=t["cand"], tooltip=None).encode(x=x, y=y, y2="high:Q"))
+        layers.append(
+            alt.Chart(data(spans)).mark_rule(color=t["cand"], tooltip=None).encode(x=x, y=y, y2=alt.Y2("high:Q"))
+        )
     swatches = [Swatch(words["measured_points"], t["cand"], t["cand"], "circle")]
     for marked, colour, shape in ((False, "cand", "circle"), (True, "worse", "triangle-up")):
         own = [row for row in shown if bool(row.get("pressed")) == marked]
@@ -95,7 +97,7 @@ def trade_chart(
     ]
     tips = tooltip(label=words["load"], x_text=titles[0], y_text=titles[1])
     line = alt.Chart(data(shown)).mark_line(color=t["base"], strokeWidth=1.4, tooltip=None)
-    layers = [line.encode(x=x, y=y, order="order:Q")]
+    layers = [line.encode(x=x, y=y, order=alt.Order("order:Q"))]
     fronts = any(row["front"] for row in shown)
     for front in (False, True):
         own = [row for row in shown if row["front"] == front]
@@ -106,7 +108,7 @@ def trade_chart(
             )
             layers.append(mark.encode(x=x, y=y, tooltip=tips))
     named = alt.Chart(data(shown)).mark_text(align="left", dx=7, dy=-8, color=t["muted"], fontSize=11, tooltip=None)
-    layers.append(named.encode(x=x, y=y, text="label:N"))
+    layers.append(named.encode(x=x, y=y, text=alt.Text("label:N")))
     if not fronts:
         swatches = [Swatch(words["measured_points"], t["cand"], t["cand"], "circle")]
     else:

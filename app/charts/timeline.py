@@ -113,7 +113,9 @@ def _bars(
     colour, y = alt.Color("fill:N", scale=None), px("y", height)
 
     def lines(kind: str, **mark: Any) -> alt.Chart:
-        return alt.Chart(data(of[kind])).mark_rule(**mark).encode(x=x, x2="end:Q", y=y, color=colour, tooltip=tips)
+        return (
+            alt.Chart(data(of[kind])).mark_rule(**mark).encode(x=x, x2=alt.X2("end:Q"), y=y, color=colour, tooltip=tips)
+        )
 
     # A prefill is often shorter than a pixel: the tick keeps it visible.
     least = alt.Chart(data(of["prefill"])).mark_tick(thickness=2, height=0.84 * step, opacity=1, orient="vertical")
@@ -146,7 +148,7 @@ def _last_marks(rows: list[dict[str, Any]], t: Mapping[str, str], height: float,
     rule = alt.Chart(data(rows)).mark_rule(strokeDash=[3, 2], strokeWidth=1.2, color=t["text"])
     sides = [(True, "right", -5), (False, "left", 5)]
     return [
-        rule.encode(x=x, y=px("top", height), y2="bottom:Q"),
+        rule.encode(x=x, y=px("top", height), y2=alt.Y2("bottom:Q")),
         *(
             label(
                 [row for row in rows if row["late"] is late],

@@ -213,16 +213,10 @@ def _prefix(side: Side) -> None:
     figures = {"rate": percent(rate), "hit": _whole(found["hit_tokens"])}
     st.caption(t("trace.prefix_caption", prefill=_whole(found["prefill_tokens"]), **figures))
     column = st.column_config.ProgressColumn(t("trace.hit_share"), min_value=0, max_value=1, format="percent")
-    rows = [
-        {
-            t("live.request"): row["request"],
-            t("trace.hit_share"): row["share"],
-            t("trace.hit"): row["hit"],
-            t("trace.asked"): row["asked"],
-        }
-        for row in side.view.prefix_rows
-    ]
-    first_rows(pd.DataFrame(rows), **{t("trace.hit_share"): column})
+    names = {"request": t("live.request"), "share": t("trace.hit_share"), "hit": t("trace.hit"),
+             "asked": t("trace.asked")}  # fmt: skip
+    rows = pd.DataFrame(side.view.prefix_rows, columns=list(names)).rename(columns=names)
+    first_rows(rows, **{t("trace.hit_share"): column})
 
 
 def _preemptions(side: Side) -> None:
@@ -231,15 +225,9 @@ def _preemptions(side: Side) -> None:
         st.caption(t("trace.no_preemptions"))
         return
     st.caption(t("trace.preemptions_caption", n=len(rows)))
-    shown = [
-        {
-            t("live.request"): row["request"],
-            t("trace.out"): number(row["out_s"], 4),
-            t("trace.waited"): number(row["waited_s"], 4),
-        }
-        for row in rows
-    ]
-    first_rows(pd.DataFrame(shown))
+    names = {"request": t("live.request"), "out_s": t("trace.out"), "waited_s": t("trace.waited")}
+    shown = [{**row, **{name: number(row[name], 4) for name in ("out_s", "waited_s")}} for row in rows]
+    first_rows(pd.DataFrame(shown, columns=list(names)).rename(columns=names))
 
 
 def downloads(run: Run, sides: Sequence[Side], repeat: int) -> None:
