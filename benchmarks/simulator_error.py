@@ -118,9 +118,7 @@ def _knee(ttft_p95: list[float]) -> int:
     return place
 
 
-def _compare(
-    pair: str, case: Case, settings: dict[str, Any], entry: Entry, rig: Rig, repeats: int
-) -> dict[str, Any]:
+def _compare(pair: str, case: Case, settings: dict[str, Any], entry: Entry, rig: Rig, repeats: int) -> dict[str, Any]:
     spec = BenchSpec.from_dict({**case.fields, "settings": settings})
     engine = EngineTarget(spec.config(), rig)
     workload = engine.draw(spec)

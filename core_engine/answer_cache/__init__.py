@@ -8,4 +8,21 @@ from core_engine.answer_cache.ask import CacheAsk
 from core_engine.answer_cache.caches import AnswerCaches, Hit, Pending
 from core_engine.answer_cache.make import make_caches, settings_of_an_answer
 
-__all__ = ["AnswerCaches", "CacheAsk", "Hit", "Pending", "make_caches", "settings_of_an_answer"]
+__all__ = [
+    "AnswerCaches",
+    "CacheAsk",
+    "Hit",
+    "Pending",
+    "ask",
+    "caches",
+    "e5",
+    "embedder",
+    "exact",
+    "gate",
+    "make",
+    "make_caches",
+    "semantic",
+    "settings_of_an_answer",
+    "shelf",
+    "vector_index",
+]

@@ -9,3 +9,5 @@ books.py     who holds which blocks of both pools, from the steps that the sides
 router.py    where each request is, and when it may go on
 engine.py    DisaggregatedEngine, which looks like an Engine from outside
 """
+
+__all__ = ["engine", "sides"]

@@ -2,3 +2,5 @@
 
 replica.py is one engine without text, fast enough for millions of requests; fleet.py many of them behind a router.
 """
+
+__all__ = ["fleet", "gaps", "job", "model", "replica", "routers"]

@@ -3,4 +3,4 @@
 from experiments.claims.catalogue import Claim, get_claim, load_claims
 from experiments.claims.runner import run_claim
 
-__all__ = ["Claim", "get_claim", "load_claims", "run_claim"]
+__all__ = ["Claim", "budget", "catalogue", "get_claim", "load_claims", "run_all", "run_claim", "runner", "spec"]

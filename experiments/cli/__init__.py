@@ -47,6 +47,8 @@ from experiments.cli import (
 from experiments.cli.output import CANCELLED, DONE, exit_code
 from experiments.threads import spin_shortly
 
+__all__ = ["ladder", "tables"]
+
 app = typer.Typer(
     name="trilemma",
     help="Change one variable of an inference engine and see what it does to latency, throughput, cost and quality.",

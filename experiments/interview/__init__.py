@@ -6,3 +6,5 @@ by_model.py   the same judged by a model at an endpoint
 items.py      all of them under one kind of reference; answering.py grades and explains an answer
 mock.py, schedule.py, sheet.py, progress.py   timed interviews, Leitner's boxes, score sheet, the learner's file
 """
+
+__all__ = ["answering", "by_model", "items", "mock", "progress", "sheet", "words"]

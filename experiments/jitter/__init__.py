@@ -3,4 +3,4 @@
 from experiments.jitter.run import run_jitter
 from experiments.jitter.spec import JitterSpec, parse_arms
 
-__all__ = ["JitterSpec", "parse_arms", "run_jitter"]
+__all__ = ["JitterSpec", "parse_arms", "run", "run_jitter", "spec"]

@@ -9,4 +9,18 @@ from experiments.labs.loader import get_lab, load_labs, read_lab
 from experiments.labs.progress import DEFAULT_LEARNER, Progress
 from experiments.labs.session import LabSession
 
-__all__ = ["DEFAULT_LEARNER", "Grade", "Lab", "LabSession", "Progress", "Score", "get_lab", "load_labs", "read_lab"]
+__all__ = [
+    "DEFAULT_LEARNER",
+    "Grade",
+    "Lab",
+    "LabSession",
+    "Progress",
+    "Score",
+    "get_lab",
+    "grade",
+    "lab",
+    "load_labs",
+    "read_lab",
+    "view",
+    "words",
+]

@@ -3,4 +3,4 @@
 from experiments.levers.run import run_levers
 from experiments.levers.spec import LeversSpec, parse_levers
 
-__all__ = ["LeversSpec", "parse_levers", "run_levers"]
+__all__ = ["LeversSpec", "catalogue", "parse_levers", "run", "run_levers", "simulated", "spec", "words"]

@@ -4,4 +4,23 @@ from experiments.metrics.compute import compute_metrics
 from experiments.metrics.objectives import Objective, parse_slo
 from experiments.metrics.waterfall import PARTS, Waterfalls, waterfall, waterfalls
 
-__all__ = ["PARTS", "Objective", "Waterfalls", "compute_metrics", "parse_slo", "waterfall", "waterfalls"]
+__all__ = [
+    "PARTS",
+    "Objective",
+    "Waterfalls",
+    "compute_metrics",
+    "energy",
+    "events",
+    "host",
+    "intervals",
+    "journal",
+    "kv",
+    "latency",
+    "objectives",
+    "parse_slo",
+    "slots",
+    "table",
+    "translation",
+    "waterfall",
+    "waterfalls",
+]

@@ -5,3 +5,5 @@ looks by arithmetic, evaluate.py simulates a replica, search.py halves the survi
 left, binding.py says what holds it back, launch_lines.py how engines start it.
 Everything here is simulated or computed; nothing runs on this machine but the simulator.
 """
+
+__all__ = ["run", "spec", "traffic"]

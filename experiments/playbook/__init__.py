@@ -4,3 +4,5 @@ Owns the steps and recipes as data (steps.py, recipes.py), one step's comparison
 the rule that adopts it (decide.py), return by effort (roi.py), the order of it all (run.py) and its words in two
 languages. Measuring, statistics and quality scores are others'.
 """
+
+__all__ = ["decide", "outcomes", "recipes", "roi", "run", "spec", "steps", "words"]

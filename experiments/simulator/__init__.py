@@ -3,3 +3,5 @@
 design.py says which steps are measured, fit.py turns them into efficiencies, calibration.py measures and keeps them;
 deployment.py builds replicas for a spec, run.py serves the traffic and gives metrics labelled simulated.
 """
+
+__all__ = ["calibration", "deployment", "metrics", "public", "run"]

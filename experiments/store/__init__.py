@@ -4,4 +4,15 @@ from experiments.store.arms import Arm
 from experiments.store.events import DamagedRecord
 from experiments.store.store import Run, Store, StoredRecord, data_home
 
-__all__ = ["Arm", "DamagedRecord", "Run", "Store", "StoredRecord", "data_home"]
+__all__ = [
+    "Arm",
+    "DamagedRecord",
+    "Run",
+    "Store",
+    "StoredRecord",
+    "columns",
+    "data_home",
+    "events",
+    "identity",
+    "store",
+]

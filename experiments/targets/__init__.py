@@ -7,4 +7,17 @@ from experiments.targets.measure import Measured, measure
 from experiments.targets.target import Target
 from experiments.targets.warnings import warnings_of
 
-__all__ = ["EndpointTarget", "EngineTarget", "Measured", "Target", "measure", "target_for", "warnings_of"]
+__all__ = [
+    "EndpointTarget",
+    "EngineTarget",
+    "Measured",
+    "Target",
+    "client",
+    "dialect",
+    "engine",
+    "measure",
+    "simulator",
+    "target",
+    "target_for",
+    "warnings_of",
+]

@@ -60,6 +60,7 @@ __all__ = [
     "patterned_window",
     "shared_attention_beside_mamba1",
     "shared_attention_beside_mamba2",
+    "state",
     "switched_window",
     "two_geometries",
     "typed",

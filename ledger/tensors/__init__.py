@@ -23,6 +23,8 @@ from ledger.tensors import (
 )
 from ledger.tensors.base import Tensors
 
+__all__ = ["TABLES", "towers"]
+
 TABLES: dict[str, Callable[[ModelSpec], Tensors]] = {
     "llama": gated.llama,
     "mistral": gated.plain,

@@ -49,4 +49,4 @@ CAUSES: tuple[Cause, ...] = (
     CostBound(),
 )
 
-__all__ = ["CAUSES", "Cause"]
+__all__ = ["CAUSES", "Cause", "base"]
