@@ -18,10 +18,8 @@ from experiments.kinds import KINDS
 from experiments.metrics.translation import in_other_terms
 from experiments.report import LANGUAGES, report_html, report_json, words
 from experiments.report.definitions import DEFINITIONS
-from experiments.report.kind_words import KIND_WORDS
 from experiments.report.kinds import BUILDERS
 from experiments.report.page import BADGES
-from experiments.report.run_words import RUN_WORDS
 from experiments.report.words import WORDS, Words, number
 from experiments.spec import BenchSpec, CompareSpec
 from experiments.store import Store
@@ -247,11 +245,6 @@ def test_the_command_asks_for_the_very_same_spec(store: Store, kind: str, monkey
     command = report_json(stored(store, kind), store)["reproduce"]
     command_line(shlex.split(command)[1:])
     assert asked == [(kind, spec)]
-
-
-def test_no_text_stands_in_for_another() -> None:
-    own = set(re.findall(r'^    "([^"]+)": ', Path(words.__file__).read_text("utf-8"), re.M))
-    assert own and not own & set(RUN_WORDS) and not (own | set(RUN_WORDS)) & set(KIND_WORDS)
 
 
 def test_every_definition_is_in_both_languages() -> None:
