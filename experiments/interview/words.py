@@ -13,6 +13,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any, Literal, TypeGuard
 
+from experiments.mistake_words import USUAL, usual_mistake
 from ledger.errors import InputError
 
 Lang = Literal["en", "zh"]
@@ -44,7 +45,7 @@ def unit_name(lang: Lang, unit: str) -> str:
 
 def mistake_text(lang: Lang, name: str) -> str:
     """What went wrong, in a sentence."""
-    return str(words(lang)["mistake"][name])
+    return usual_mistake(lang, name) if name in USUAL else str(words(lang)["mistake"][name])
 
 
 def say(lang: Lang, key: str, **values: object) -> str:

@@ -32,8 +32,8 @@ from experiments.labs.lab import (
     Texts,
     placeholders,
 )
-from experiments.labs.mistakes import NAMED
 from experiments.labs.quantities import dimension_of
+from experiments.mistake_words import USUAL
 from ledger.errors import InputError
 
 CONTENT = Path(__file__).with_name("content")
@@ -352,7 +352,7 @@ class _Check:
             self._question_words(f"{lang}: questions.{question.id}", question, texts.questions[question.id])
 
     def _question_words(self, where: str, question: Question, words: Mapping[str, Any]) -> None:
-        own = {name for name in question.mistakes if name not in NAMED}
+        own = {name for name in question.mistakes if name not in USUAL}
         needed = {"ask", "explain"} | ({"choices"} if question.choices else set()) | ({"mistakes"} if own else set())
         explained = question.kind in ("choice", "many")
         self._same(where, words, needed | ({"wrong"} if explained else set()))

@@ -1,6 +1,7 @@
 """The usual mistakes behind a wrong number: what each would have given, so that the grader can name the one made.
 
-Owns the list and the arithmetic of the general ones. Their words are in words.py; a lab adds its own.
+Owns the arithmetic of the general ones. Words of the usual ones are in experiments/mistake_words.py; a lab adds its
+own.
 """
 
 from __future__ import annotations
@@ -10,11 +11,6 @@ from collections.abc import Iterator, Mapping
 
 from experiments.labs.quantities import convert, dimension_of
 
-# Those with words of ours. The first ones are only found where a question names the figure that they give.
-NAMED = (
-    "k_without_v", "query_heads", "one_layer", "no_scales", "payload_only", "one_sequence", "hidden_for_heads",
-    "gb_for_gib", "factor_2", "bits_for_bytes", "thousand", "inverse", "ratio_for_change", "percent_for_share", "sign",
-)  # fmt: skip
 CLOSE = 0.005  # how near an answer has to be to the mistake's value
 
 

@@ -20,6 +20,7 @@ from experiments.labs.lab import Lab, Question, Texts
 from experiments.labs.progress import Progress
 from experiments.labs.quantities import convert, parse_quantity, say_quantity
 from experiments.labs.words import say
+from experiments.mistake_words import usual_mistake_told
 from experiments.store import Run, Store
 from ledger.errors import InputError
 
@@ -252,7 +253,7 @@ class LabSession:
         if attempt["mistake"]:
             own = words.get("mistakes", {})
             name = attempt["mistake"]
-            parts.append(own[name] if name in own else say(lang, f"mistake.{name}"))
+            parts.append(own[name] if name in own else usual_mistake_told(lang, name))
         parts += [words["wrong"][one] for one in attempt["chosen"] if one in words.get("wrong", {})]
         return self.text((" " if lang == "en" else "").join(part.strip() for part in parts), lang)
 

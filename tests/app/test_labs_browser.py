@@ -11,6 +11,7 @@ import pytest
 from experiments import jobs
 from experiments.labs import LabSession, Progress, get_lab
 from experiments.labs.words import say
+from experiments.mistake_words import usual_mistake_told
 from experiments.store import Store
 from tests.app.test_e2e import address, browser, cards_fit, home, page, shoot
 from tests.experiments.labs.scripted import scripted_result
@@ -48,7 +49,7 @@ def test_a_lab_reads_well_at_390_px_in_both_languages(
             shoot(page, f"labs-{width}-{lang}", tmp_path)
             page.goto(f"{address}/labs?lab={LAB}&lang={lang}")
             page.get_by_text(say(lang, "step.reading")).first.wait_for()
-            page.get_by_text(say(lang, "mistake.k_without_v")).first.wait_for()
+            page.get_by_text(usual_mistake_told(lang, "k_without_v")).first.wait_for()
             assert cards_fit(page), (width, lang)
             shoot(page, f"lab-{width}-{lang}", tmp_path)
     assert errors == []

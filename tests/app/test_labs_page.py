@@ -89,7 +89,7 @@ def test_a_wrong_answer_names_the_mistake_and_leaves_more_tries(home: Path, scri
     app = page_alone("labs", lab=LAB)
     app.text_input(key="answer-token").set_value("11520 B")
     _submit(app, "form-token")
-    assert any("K without V" in str(box.value) for box in app.warning)
+    assert any("Only the keys were counted" in str(box.value) for box in app.warning)
     assert "2 of 3 tries left" in texts(app) and not session(home).is_settled(get_lab(LAB).questions[0])
 
 

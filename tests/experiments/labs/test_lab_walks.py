@@ -11,9 +11,9 @@ import pytest
 from experiments import jobs
 from experiments.labs import Lab, LabSession, Progress, load_labs, read_lab
 from experiments.labs.lab import LANGUAGES, MISSING
-from experiments.labs.mistakes import NAMED
 from experiments.labs.quantities import convert, dimension_of
 from experiments.labs.view import lab_json, lab_text
+from experiments.mistake_words import USUAL, usual_mistake_told
 from experiments.store import Store
 from tests.experiments.labs.scripted import measured, right_text, scripted_jobs, session_of, wrong_text
 
@@ -112,10 +112,8 @@ def test_labs_have_ids_orders_and_titles_of_their_own() -> None:
 
 
 def test_every_general_mistake_has_words_in_both_languages() -> None:
-    from experiments.labs.words import say
-
     for lang in LANGUAGES:
-        assert len({say(lang, f"mistake.{name}") for name in NAMED}) == len(NAMED)
+        assert len({usual_mistake_told(lang, name) for name in USUAL}) == len(USUAL)
 
 
 def example(folder: Path) -> Lab:
