@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -118,6 +119,29 @@ def score(lab_id: LabId, lang: Lang = "en", learner: Learner = "me", as_json: Js
     session = _collected(lab_id, learner)
     session.texts(lang)
     _tell(session, lang, as_json, _scored(session, lang), with_next=False)
+
+
+@app.command("report")
+def report(
+    lab_id: LabId,
+    form: Annotated[
+        str | None, typer.Option("--format", metavar="html|md", help="A page or Markdown; by default FILE's ending.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="Where to write it; by default trilemma-lab-ID.FORMAT.")
+    ] = None,
+    lang: Lang = "en",
+    learner: Learner = "me",
+) -> None:
+    """Write what you predicted, what came out, your answers and your score as a file."""
+    from experiments.cli.output import write_file
+    from experiments.labs.report import lab_report
+
+    chosen = form or (out.suffix.removeprefix(".") if out else "html")
+    made = lab_report(_collected(lab_id, learner), chosen, lang)
+    path = out or Path(f"trilemma-lab-{lab_id}.{chosen}")
+    write_file(path, made)
+    note(f"written: {path}")
 
 
 @app.command("reset")

@@ -21,6 +21,7 @@ __all__ = [
     "lab",
     "load_labs",
     "read_lab",
+    "report",
     "view",
     "words",
 ]

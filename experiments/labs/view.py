@@ -142,9 +142,7 @@ def _choices(words: Any) -> list[str]:
 
 def measured_text(session: LabSession, lang: str) -> str:
     """The prediction beside what came out, the figures with their labels, and why."""
-    names, figures, compared = session.texts(lang).figures, session.worded(lang), session.compared(lang)
-    asked = session.lab.prediction.figure
-    ratio = "" if compared.ratio is None else f" ({say(lang, 'over_predicted', ratio=f'{compared.ratio:.3g}')})"
+    names, figures = session.texts(lang).figures, session.worded(lang)
     rows = [
         f"- {names[name]}: {figures[name].say(lang)} [{say(lang, figures[name].provenance)}]"
         for name in session.shown()
@@ -152,13 +150,20 @@ def measured_text(session: LabSession, lang: str) -> str:
     return "\n".join(
         [
             f"## {say(lang, 'step.measured')}\n",
-            f"{names[asked]}: {say(lang, 'predicted')} {compared.predicted}, "
-            f"{say(lang, compared.provenance)} {compared.outcome}{ratio}\n",
+            f"{compared_text(session, lang)}\n",
             *rows,
             f"\n## {say(lang, 'step.why')}\n",
             session.why(lang),
         ]
     )  # fmt: skip
+
+
+def compared_text(session: LabSession, lang: str) -> str:
+    """The predicted figure: what was expected, what came out, and their ratio."""
+    name, compared = session.texts(lang).figures[session.lab.prediction.figure], session.compared(lang)
+    ratio = "" if compared.ratio is None else f" ({say(lang, 'over_predicted', ratio=f'{compared.ratio:.3g}')})"
+    predicted = f"{say(lang, 'predicted')} {compared.predicted}"
+    return f"{name}: {predicted}, {say(lang, compared.provenance)} {compared.outcome}{ratio}"
 
 
 def question_text(session: LabSession, question: Question, lang: str) -> str:

@@ -57,6 +57,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "simulated": ("simulated", "模拟"),
     "estimated": ("estimated", "估计"),
     "assumed": ("assumed", "假定"),
+    "no_answer": ("Not answered.", "未作答。"),
     "prompt.predict": ("Your prediction", "你的预测"),
     "prompt.answer": ("Your answer", "你的答案"),
     "prompt.run": ("Press Enter to run the experiment", "按回车开始实验"),

@@ -96,3 +96,23 @@ def test_a_terminal_goes_through_the_whole_lab(
     monkeypatch.setattr("builtins.input", lambda prompt="": next(typed))
     assert lab("start", "memory-ledger") == 0
     assert "7 of 7 points" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_a_lab_has_a_report_once_its_experiment_is_done(
+    lang: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], scripted: None
+) -> None:
+    page, text = tmp_path / "lab.html", tmp_path / "lab.md"
+    assert lab("report", "memory-ledger", "--out", str(page)) == 2
+    assert "trilemma lab run memory-ledger" in capsys.readouterr().err and not page.exists()
+    lab("predict", "memory-ledger", "2912")
+    lab("run", "memory-ledger")
+    lab("answer", "memory-ledger", "token", "11520 B")
+    assert lab("report", "memory-ledger", "--out", str(page), "--lang", lang) == 0
+    assert lab("report", "memory-ledger", "--out", str(text), "--lang", lang) == 0
+    capsys.readouterr()
+    told = {"en": ("Only the keys were counted", "Not answered."), "zh": ("只算了 K", "未作答。")}[lang]
+    for made in (page.read_text("utf-8"), text.read_text("utf-8")):
+        assert "11520 B" in made and "2,912" in made and all(one in made for one in told)
+    assert lab("report", "memory-ledger", "--format", "pdf") == 2
+    assert "html, md" in capsys.readouterr().err
