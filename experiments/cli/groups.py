@@ -15,14 +15,13 @@ def grouped(verb: Callable[..., Any]) -> Callable[..., Any]:
     Its default is an instance, which gives every option its default; the verb gets an instance of what was typed.
     """
     hints = get_type_hints(verb, include_extras=True)
-    groups: dict[str, type] = {}
+    groups: dict[str, Any] = {}
     flat: list[Parameter] = []
     for name, parameter in signature(verb).parameters.items():
-        kind = hints[name]
-        if not is_dataclass(kind):
-            flat.append(parameter.replace(annotation=kind))
+        if not is_dataclass(hints[name]):
+            flat.append(parameter.replace(annotation=hints[name]))
             continue
-        groups[name] = kind  # type: ignore[assignment]  # is_dataclass narrows to an instance as well
+        kind = groups[name] = hints[name]
         own = get_type_hints(kind, include_extras=True)
         flat += [
             parameter.replace(
