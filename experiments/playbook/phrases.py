@@ -20,12 +20,12 @@ STEP_TEXTS: dict[str, tuple[Text, Text, Text]] = {
         (
             "Throughput, and TTFT under load: a finished request gives seat and memory to the next one at once. The "
             "two are one step, since seats that change at every step need memory that comes in small pieces.",
-            "吞吐，以及有负载时的 TTFT：请求一结束，位置和内存立刻让给下一个。"
-            "两者作为一步：位置逐步更换，内存就必须小块地给。",
+            "吞吐，以及有负载时的 TTFT：请求一结束，槽位和内存立刻让给下一个。"
+            "两者作为一步：槽位每一步都可能换请求，内存就必须小块分配。",
         ),
         (
             "Answers of equal length that arrive together gain nothing, and a full batch makes each token wait longer.",
-            "同时到达、长度相同的回答没有收益；批满时每个 token 等得更久。",
+            "回答等长又同时到达时没有收益；批满时每个 token 等得更久。",
         ),
     ),
     "kv-int8": (
@@ -82,7 +82,7 @@ STEP_TEXTS: dict[str, tuple[Text, Text, Text]] = {
         (
             "The same cores are split in two, keys and values have to be moved, and chunked prefill gives much of the "
             "steadiness for nothing.",
-            "同样的核被一分为二，KV 还要搬运；分块预填充几乎无代价就能得到大部分平稳。",
+            "同样的核心被一分为二，KV 还要搬运；分块预填充几乎无代价就能得到大部分平稳。",
         ),
     ),
     "prefix-cache": (
@@ -233,7 +233,7 @@ PHRASES: dict[str, Text] = {
         "更差，且没有目标允许：{curves}。",
     ),
     "allowed": ("Worse, but still within the objectives: {curves}.", "更差，但仍在目标之内：{curves}。"),
-    "no_gain": ("No guarded curve became better.", "没有任何受保护的曲线变好。"),
+    "no_gain": ("No guarded curve became better.", "纳入把关的曲线没有一条变好。"),
     "open": (
         "No curve is decided for the better; open are {curves}. {repeats}",
         "没有曲线判定为更好；未定：{curves}。{repeats}",
@@ -273,7 +273,7 @@ PHRASES: dict[str, Text] = {
     ),
     "unseen": (
         "Whether quality is kept the guard can't tell: its questions go to the model itself, past {variables}.",
-        "质量是否保持，守护检查无从判断：题目直接交给模型，绕过了 {variables}。",
+        "质量是否保持，质量护栏无从判断：题目直接交给模型，绕过了 {variables}。",
     ),
     "quality_open": (
         "Whether quality is kept is not decided: {drop} points lost [{interval}] on {items} items; {most} may be.",
@@ -313,7 +313,7 @@ PHRASES: dict[str, Text] = {
     "no_objectives": ("none", "无"),
     "undone_steps": (
         "Taken back at the end, since the whole was worse than the start in a guarded curve: {steps}.",
-        "因整体在受保护的曲线上差于起点，最后撤回：{steps}。",
+        "因整体在纳入把关的曲线上差于起点，最后撤回：{steps}。",
     ),
     "order_none": (
         "The article's order of return can't be compared: fewer than two of its steps were measured.",

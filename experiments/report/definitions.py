@@ -43,7 +43,7 @@ DEFINITIONS: dict[str, tuple[str, str]] = {
     ),
     "latency_per_token_s": (
         "End-to-end times of all requests together / their output tokens together, s a token.",
-        "所有请求的端到端时间之和 / 输出 token 数之和，秒每 token。",
+        "所有请求的端到端时间之和 / 输出 token 数之和，秒/token。",
     ),
     "latency_breakdown": (
         "Queue: waiting before the first step and after a preemption. Prefill and decode: executor time of the steps "

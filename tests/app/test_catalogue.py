@@ -28,6 +28,7 @@ SHOWN_ARGUMENTS = {"label", "body", "help", "placeholder", "title", "alt", "desc
 # Names and units that are the same in every language.
 NAMES = {"Trilemma", "%", "ms"}
 CJK = re.compile(r"[一-鿿]")
+MARKS = "。，：；！？、（）“”"
 
 
 def fields(text: str) -> set[str]:
@@ -138,3 +139,21 @@ def test_no_chinese_outside_of_the_catalogue() -> None:
     for path in PAGES:
         if path.parent.name != "i18n":
             assert not CJK.search(path.read_text("utf-8")), path
+
+
+def left_open(text: str) -> list[str]:
+    """Bold parts whose closing ** stands after a full-width mark and before a letter: CommonMark doesn't take it as an
+    end, so the stars stay on the page.
+    """
+    found: list[str] = []
+    for line in text.splitlines():
+        parts = line.split("**")
+        pairs = zip(parts[1::2], parts[2::2], strict=False)
+        found += [bold for bold, after in pairs if bold[-1:] in MARKS and re.match(rf"[^\s{MARKS}]", after)]
+    return found
+
+
+def test_bold_chinese_is_closed_before_its_punctuation() -> None:
+    lessons = [path.read_text(encoding="utf-8") for path in APP.parent.glob("experiments/labs/content/*/zh.toml")]
+    assert lessons and left_open("**陷阱：**拿灰度") == ["陷阱："] and left_open("**陷阱**：拿灰度") == []
+    assert [bold for text in (*catalogue("zh").values(), *lessons) for bold in left_open(text)] == []
