@@ -56,7 +56,7 @@ def sidebar() -> None:
 def main() -> None:
     """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
     st.set_page_config(page_title="Trilemma", page_icon=str(ICON), layout="wide")
-    st.html(STYLE)
+    st.html(f"<style>{STYLE.read_text('utf-8').replace('ACCENT', TOKENS[mode()]['cand'])}</style>")
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
     chosen = st.navigation(groups(), expanded=True)
     sidebar()

@@ -24,7 +24,7 @@ queue_base     #8A94A4  #667385
 queue_cand     #6592DC  #4B78BD
 better         #0B7547  #4FC48B
 better_ground  #E7F4EC  #12291F
-worse          #A8480A  #F0A060
+worse          #A8480A  #E58A3C
 worse_ground   #FCF0E6  #2E2115
 simulated      #6B4FB3  #B8A2F0
 simulated_ground #F2EEFB #231D38
@@ -33,7 +33,7 @@ kv_used        #2563C9  #6BA4FF
 kv_reserved    #BCD1F4  #2C4F86
 activations    #8F78C4  #A893DB
 other          #C9CFD8  #465163
-cached         #2C9C95  #3FB5AC
+cached         #2C9C95  #2C857E
 in_fill        #FFFFFF  #0F141B
 """
 _ROWS = [line.split() for line in _TABLE.strip().splitlines()]
@@ -50,10 +50,11 @@ HEAT: dict[str, list[str]] = {"light": _HEAT, "dark": _HEAT[::-1]}
 """mode -> the ten colours of a heat map, from little to much."""
 
 REQUESTS: dict[str, list[str]] = {
-    "light": ["#2563C9", "#8F78C4", "#45546B", "#A0527E", "#6592DC", "#7A7F2E", "#143E86", "#9A7B3A"],
-    "dark": ["#6BA4FF", "#A893DB", "#8695AB", "#D08BB4", "#4B78BD", "#A9B16A", "#A9CBFF", "#CDB679"],
+    "light": ["#2563C9", "#A0527E", "#6592DC", "#7A7F2E", "#45546B", "#8F78C4", "#143E86", "#9A7B3A"],
+    "dark": ["#6BA4FF", "#8695AB", "#CDB679", "#A893DB", "#4B78BD", "#D08BB4", "#A9CBFF", "#A9B16A"],
 }
-"""mode -> colours by which neighbouring requests are told apart; they come round again after eight."""
+"""mode -> colours by which neighbouring requests are told apart, also by readers with a colour vision deficiency; they
+come round again after eight."""
 
 FONT = "Source Sans, Noto Sans SC, sans-serif"
 

@@ -8,12 +8,11 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-import altair as alt
 import pytest
 
 from app import charts
 from app.charts.common import exact, number, percent, ticks
-from app.theme import HEAT, REQUESTS, TOKENS, chart_config
+from app.theme import TOKENS
 from tests.app.chart_rows import rows, texts
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -443,39 +442,6 @@ def test_no_text_below_eleven_pixels() -> None:
         sizes = [layer["mark"].get("fontSize", 12.5) for layer in spec["layer"] if layer["mark"]["type"] == "text"]
         assert min(sizes) >= 11
         assert spec["autosize"] == {"type": "fit-x", "contains": "padding"}
-
-
-def luminance(colour: str) -> float:
-    parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
-    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
-
-
-def contrast(one: str, other: str) -> float:
-    low, high = sorted((luminance(one), luminance(other)))
-    return (high + 0.05) / (low + 0.05)
-
-
-@pytest.mark.parametrize("mode", ["light", "dark"])
-def test_tokens_are_readable(mode: str) -> None:
-    t = TOKENS[mode]
-    for text, grounds in (
-        ("text", ("bg", "bg2", "card", "kv_reserved", "other")),
-        ("muted", ("bg", "bg2", "card")),
-        ("cand", ("card",)),
-        ("better", ("better_ground",)),
-        ("worse", ("worse_ground",)),
-        ("simulated", ("simulated_ground",)),
-        ("in_fill", ("weights", "kv_used", "cand")),
-    ):
-        for ground in grounds:
-            assert contrast(t[text], t[ground]) >= 4.5, (text, ground)
-    for mark in ("base", "base_strong", "cand", "cand_strong", "queue_base", "queue_cand", "weights", "activations"):
-        assert contrast(t[mark], t["card"]) >= 3, mark
-    assert len(HEAT[mode]) == 10
-    assert len(set(REQUESTS[mode])) == 8
-    assert all(contrast(colour, t["card"]) >= 3 for colour in REQUESTS[mode])
-    alt.Config.from_dict(chart_config(mode))
 
 
 def test_streamlit_theme_has_the_colours_of_the_charts() -> None:
