@@ -11,7 +11,6 @@ from __future__ import annotations
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from html import escape
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -73,11 +72,8 @@ class Gate:
         return scope["type"] == "http" and scope["path"] == HEALTH and scope["method"] in ("GET", "HEAD")
 
     def _has_cookie(self, headers: Mapping[str, str]) -> bool:
-        try:
-            found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return found is not None and is_secret(found.value, self._known_session)
+        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
+        return any(name == COOKIE and is_secret(value, self._known_session) for name, _, value in pairs)
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """To the page; an address that still has a token in it is made one without."""

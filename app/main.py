@@ -9,6 +9,7 @@ import streamlit as st
 
 from app.components.hardware import ceilings
 from app.components.kernels import kernels_line
+from app.components.section import escape
 from app.i18n import LANGUAGE_NAMES
 from app.navigation import groups
 from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
@@ -63,7 +64,7 @@ def main() -> None:
     try:
         chosen.run()
     except (InputError, CannotRunError) as error:
-        st.error(t("failed.input_error", error=str(error)))
+        st.error(t("failed.input_error", error=escape(str(error))))
     except Exception:  # a fault of ours must not show a stack to the reader, nor hide it from the one who mends it
         st.error(f"**{t('error.title')}**\n\n{t('error.safe')}")
         with st.expander(t("failed.details")):

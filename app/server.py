@@ -13,11 +13,10 @@ from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
-from experiments.server.access import LOOPBACK, is_loopback
+from experiments.server.access import LOOPBACK, PAGE_TOKEN_ENV, is_loopback
 from experiments.yielding import make_way
 from ledger.errors import InputError
 
-TOKEN_ENV = "TRILEMMA_UI_TOKEN"
 MOST_UPLOAD_MB = 200
 HEAVY = ("app.charts", "pandas", "experiments.report", "experiments.jobs", "core_engine.kernels.choice")
 PAGE = Path(__file__).with_name("main.py")
@@ -29,7 +28,7 @@ def main() -> None:
     parser.add_argument("--host", default=LOOPBACK[0])
     parser.add_argument("--port", type=int, default=8501)
     options = parser.parse_args()
-    token = os.environ.pop(TOKEN_ENV, None)
+    token = os.environ.pop(PAGE_TOKEN_ENV, None)
     if token is None and not is_loopback(options.host):
         error = InputError("--host", options.host, f"{', '.join(LOOPBACK)}, or another one together with a token")
         print(error, file=sys.stderr)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -12,6 +11,10 @@ from ledger.errors import InputError
 
 # A temperature below this one is greedy, as in vLLM: dividing by it would leave one token anyway.
 GREEDY_BELOW = 1e-5
+# Every token of a request is held against its stops, and all values of a batch go into arrays of 32 or 64 bits: one
+# request must neither slow down nor break the steps of others.
+MOST_STOPS, LONGEST_STOP, MOST_STOP_IDS = 64, 4096, 4096
+MOST_TOP_K, MOST_TOKENS = 2**31 - 1, 2**53
 
 
 @dataclass(frozen=True)
@@ -57,7 +60,7 @@ class SamplingParams:
             "seed": self.seed if self.seed is None else _whole("seed", self.seed, 0, 2**63 - 1, "2^63 - 1"),
             "ignore_eos": _flag("ignore_eos", self.ignore_eos),
             "min_tokens": _whole("min_tokens", self.min_tokens, 0),
-            "top_k": _whole("top_k", self.top_k, 0),
+            "top_k": _whole("top_k", self.top_k, 0, MOST_TOP_K),
             "top_p": _number("top_p", self.top_p, 0, 1, above=True),
             "min_p": _number("min_p", self.min_p, 0, 1),
             "repetition_penalty": _number("repetition_penalty", self.repetition_penalty, 0.01, 100),
@@ -99,17 +102,17 @@ class SamplingParams:
                 raise InputError(name, wrong, f"token ids from 0 to {vocab_size - 1}")
 
 
-def _whole(field: str, value: Any, low: int, high: int | None = None, high_text: str = "") -> int:
+def _whole(field: str, value: Any, low: int, high: int = MOST_TOKENS, high_text: str = "") -> int:
     """A whole number from low to high; a bool is none, and neither is 3.0, which hides a rounded one."""
     number = int(value) if isinstance(value, Integral) and not isinstance(value, bool) else low - 1
-    if number < low or (high is not None and number > high):
-        upper = "up" if high is None else f"to {high_text or high}"
+    if not low <= number <= high:
+        upper = "up" if high == MOST_TOKENS and number < low else f"to {high_text or high}"
         raise InputError(field, value, f"a whole number from {low} {upper}")
     return number
 
 
 def _number(field: str, value: Any, low: float, high: float, *, above: bool = False) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # a NaN is in no range
     if not is_number or not low <= value <= high or (above and value == low):
         raise InputError(
             field, value, f"a number {'above' if above else 'from'} {low} {'up to' if above else 'to'} {high}"
@@ -132,12 +135,17 @@ def _texts(field: str, value: Any) -> tuple[str, ...]:
     wrong = next((text for text in texts if not isinstance(text, str) or not text), None)
     if wrong is not None or None in texts:
         raise InputError(field, wrong, accepted)
+    if len(texts) > MOST_STOPS or any(len(text) > LONGEST_STOP for text in texts):
+        few = f"at most {MOST_STOPS} texts of at most {LONGEST_STOP} characters"
+        raise InputError(field, f"{len(texts)} texts", few)
     return tuple(texts)
 
 
 def _ids(field: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list | tuple):
         raise InputError(field, value, "a list of token ids")
+    if len(value) > MOST_STOP_IDS:
+        raise InputError(field, f"{len(value)} ids", f"at most {MOST_STOP_IDS}")
     return tuple(_token_id(field, token) for token in value)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.advisor.advice import TESTABLE, Advice, advise, base_of
 from experiments.advisor.diagnose import Diagnosis, diagnose
-from experiments.advisor.evidence import Evidence, evidence_of
+from experiments.advisor.evidence import MOST_BYTES, Evidence, evidence_of
 from experiments.advisor.from_run import evidence_from_run, with_extras
 from experiments.advisor.metrics_page import evidence_from_pages
 from experiments.advisor.record import Outcome, outcomes
@@ -49,17 +49,26 @@ def evidence_of_run(run_id: str, store: Store, arm: int, slo: str | None) -> Evi
 
 def evidence_of_metrics(first: str, later: str, seconds: float, slo: str | None) -> Evidence:
     """Evidence of a pasted /metrics page, or of two of one server so many seconds apart (0: not known)."""
+    _require_bounded(METRICS_FIELD, first)
+    _require_bounded(METRICS_FIELD, later)
     return evidence_from_pages(first, later or None, seconds=seconds or None, slo=slo or None)
 
 
 def evidence_of_numbers(text: str, slo: str | None) -> Evidence:
     """Evidence of numbers typed as JSON or TOML; InputError where the text is neither, or a number is wrong."""
+    _require_bounded(NUMBERS_FIELD, text)
     accepted = "one JSON object, or TOML"
     try:
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(NUMBERS_FIELD, text.strip()[:60], f"{accepted} ({error})") from None
     return evidence_of(with_extras(found), "typed in", slo=slo or None)
+
+
+def _require_bounded(field: str, text: str) -> None:
+    """A page's box takes as much as a browser sends; a file of as much would be refused."""
+    if len(text) > MOST_BYTES:
+        raise InputError(field, f"{len(text):,} characters", f"at most {MOST_BYTES // 2**20} Mi characters")
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ address with a user, a password or a query is refused for the same reason.
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -35,9 +36,21 @@ def checked_address(field: str, text: Any) -> str:
     refused = parts.username is not None or parts.password is not None or parts.query
     if parts.scheme not in ("http", "https") or not host or refused:
         raise InputError(field, _shown(str(text)), ADDRESS)
+    if is_link_local(host):
+        raise InputError(field, host, "an address of a server; those of a link (169.254.0.0/16, fe80::/10) are none")
     named = f"[{host}]" if ":" in host else host
     path = parts.path.rstrip("/").removesuffix("/v1").rstrip("/")
     return urlunsplit((parts.scheme, named if port is None else f"{named}:{port}", path, "", parts.fragment))
+
+
+def is_link_local(host: str) -> bool:
+    """Whether an IP address is one of a link, where cloud machines hand out their own credentials."""
+    try:
+        found = ipaddress.ip_address(host.partition("%")[0])
+    except ValueError:
+        return False
+    mapped = found.ipv4_mapped if isinstance(found, ipaddress.IPv6Address) else None
+    return (mapped or found).is_link_local
 
 
 def split_model(address: str) -> tuple[str, str | None]:

@@ -14,6 +14,7 @@ from ledger.model_spec import ModelSpec, load_model_spec
 
 MOST_IN_ADDRESS = 1800
 """Characters of a packed config that still go into an address: browsers and chat programs cut longer ones."""
+MOST_INDENTED = 2**16  # bytes
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,7 @@ def unpacked(text: str) -> str | None:
     try:
         raw = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
         plain = zlib.decompressobj().decompress(raw, MAX_CONFIG_BYTES)
-        return json.dumps(json.loads(plain), indent=1)
+        # Indenting what is nested deeply makes it hundreds of times as long; people's configs are short and shallow.
+        return json.dumps(json.loads(plain), indent=1 if len(plain) <= MOST_INDENTED else None)
     except (ValueError, binascii.Error, zlib.error, RecursionError):
         return None

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app.components.section import escape
 from app.state import error_text, store, t
 from experiments.store import Run
 from experiments.worker import log_path
@@ -16,7 +17,7 @@ LOG_CHARACTERS = 5000
 def failed_run(run: Run, then: str, again: Callable[[], None], label: str | None = None) -> None:
     """Draw it; `then` says what the button does, which calls `again`."""
     with st.container(border=True):
-        st.error(t("failed.title", error=error_text(run.error)))
+        st.error(t("failed.title", error=escape(error_text(run.error))))
         st.markdown(f"{t('failed.safe')} {then}")
         st.button(label or t("failed.restart"), icon=":material/restart_alt:", on_click=again, key="restart")
         with st.expander(t("failed.details")):

@@ -11,6 +11,7 @@ from app.components import draft as drafts
 from app.components.factorial_draft import begin
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
+from app.components.section import escape
 from app.navigation import page_of
 from app.state import t, workload_name
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
@@ -144,7 +145,7 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
         try:
             parse_value(entry.name, value)
         except InputError as error:
-            st.error(str(error))
+            st.error(escape(str(error)))
             return
         if value == entry.default and entry.name not in drafts.held_because():
             current["settings"].pop(entry.name, None)
@@ -169,7 +170,7 @@ def _held_value(current: dict[str, Any], entry: Variable) -> Value:
 
 def _held_text(current: dict[str, Any], entry: Variable) -> str:
     unit = t(f"unit.{entry.unit}") if entry.unit else ""
-    return f"{_held_value(current, entry)} {unit}".strip()
+    return escape(f"{_held_value(current, entry)} {unit}".strip())
 
 
 def _guess_and_repeats(current: dict[str, Any]) -> None:

@@ -255,7 +255,7 @@ def _import() -> None:
     with st.popover(t("runs.import"), icon=":material/upload:"):
         st.caption(t("runs.import_help"))
         number = st.session_state.get("runs_imports", 0)
-        file = st.file_uploader(t("runs.run_file"), type="zip", key=f"import-{number}")
+        file = st.file_uploader(t("runs.run_file"), type="zip", max_upload_size=200, key=f"import-{number}")
     if file is None:
         return
     st.session_state["runs_imports"] = number + 1

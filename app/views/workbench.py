@@ -12,6 +12,7 @@ from app.components.live import live_panel
 from app.components.next_step import next_step
 from app.components.picker import picker
 from app.components.results import results
+from app.components.section import escape
 from app.state import set_address, store, t
 from app.visitor import is_mine, may_change
 from experiments import jobs
@@ -79,7 +80,7 @@ def _run_to_come_back_to() -> str | None:
 
 def _title(run: Run | None) -> None:
     spec = run.spec if run is not None else drafts.draft()
-    baseline, candidate = spec["values"]
+    baseline, candidate = (escape(str(value)) for value in spec["values"])
     if baseline == candidate:
         question = t("page.question_same", variable=t(f"var.{spec['variable']}"), value=baseline)
     elif spec["variable"] == "batching":
@@ -137,7 +138,7 @@ def _restart(run: Run) -> None:
 def _start_error() -> None:
     error = st.session_state.pop("start_error", None)
     if error:
-        st.error(t("failed.input_error", error=error))
+        st.error(t("failed.input_error", error=escape(error)))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
@@ -76,7 +75,7 @@ def _short(field: str, value: Any, *, least: int) -> None:
 
 
 def _seconds(value: Any) -> float:
-    is_number = isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    is_number = isinstance(value, Real) and not isinstance(value, bool)  # a NaN is in no range
     if not is_number or not 0 < value <= LONGEST_TTL_S:
         raise InputError("cache.ttl_s", value, f"seconds above 0 up to {LONGEST_TTL_S:g}")
     return float(value)

@@ -53,8 +53,11 @@ def weight_files(directory: Path) -> list[Path]:
     if index.is_file():
         try:
             names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
-        except (ValueError, KeyError, AttributeError):
+        except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise InputError("model", str(index), "a readable index with a weight_map") from None
+        strange = next((name for name in names if Path(name).name != name or Path(name).suffix != ".safetensors"), None)
+        if strange is not None:
+            raise InputError("model", f"{strange[:80]} in {index.name}", "names of *.safetensors beside the index")
         missing = [name for name in names if not (directory / name).is_file()]
         if missing:
             raise InputError("model", str(directory), f"all files of the index; missing: {', '.join(missing)}")

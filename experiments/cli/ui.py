@@ -19,7 +19,7 @@ from experiments.cli.numbers import whole
 from experiments.cli.options import Json
 from experiments.cli.output import DONE, note, print_json
 from experiments.confined import environment
-from experiments.server.access import LOOPBACK, is_loopback, secret_from
+from experiments.server.access import LOOPBACK, PAGE_TOKEN_ENV, is_loopback, secret_from
 from ledger.errors import CannotRunError, InputError
 
 START_TIMEOUT_S = 60.0
@@ -70,7 +70,7 @@ def ui(
     # Streamlit reads its theme from .streamlit/ in the working directory. A session of its own, since systems that
     # share cores between sessions know no other priority for it (experiments/yielding.py).
     output = subprocess.DEVNULL if as_json else sys.stderr
-    secret = {} if token is None else {"TRILEMMA_UI_TOKEN": token}  # not an argument, which others can read
+    secret = {} if token is None else {PAGE_TOKEN_ENV: token}  # not an argument, which others can read
     shared = {"TRILEMMA_SHARED_JOBS": "1"} if shared_jobs else {}  # app/visitor.py
     with suppress(ValueError):  # not in the main thread
         for name in ("SIGTERM", "SIGHUP"):  # or the server would outlive this process and keep the port

@@ -10,10 +10,10 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib.resources import files
-from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
+from experiments.bounded import read_text
 from ledger.errors import InputError
 
 __all__ = ["SLICES", "Item", "default_items", "load_items"]
@@ -44,19 +44,20 @@ def load_items(path: str | Path) -> list[Item]:
     file = Path(path)
     if not file.is_file():
         raise InputError("items", str(path), "an existing JSON Lines file of multiple-choice items")
-    return _read(file, str(file))
+    return _read(str(file), read_text("items", file))
 
 
 def default_items() -> list[Item]:
     """The project's own items: every slice of SLICES, in that order."""
     folder = files("experiments.quality").joinpath("items")
-    return [item for name in SLICES for item in _read(folder.joinpath(f"{name}.jsonl"), f"{name}.jsonl")]
+    names = [f"{name}.jsonl" for name in SLICES]
+    return [item for name in names for item in _read(name, folder.joinpath(name).read_text("utf-8"))]
 
 
-def _read(file: Traversable | Path, name: str) -> list[Item]:
+def _read(name: str, text: str) -> list[Item]:
     items: list[Item] = []
     seen: set[str] = set()
-    for place, row in _rows(file, name):
+    for place, row in _rows(name, text):
         item = _item(row, place)
         if item.id in seen:
             raise InputError(f"{place}: id", item.id, "an id that no earlier line of the file has")
@@ -67,12 +68,8 @@ def _read(file: Traversable | Path, name: str) -> list[Item]:
     return items
 
 
-def _rows(file: Traversable | Path, name: str) -> Iterator[tuple[str, Any]]:
+def _rows(name: str, text: str) -> Iterator[tuple[str, Any]]:
     """Place ("file, line n") and parsed value of each line that is not empty."""
-    try:
-        text = file.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise InputError(name, f"byte {error.start}", "text in UTF-8") from None
     # Not splitlines: JSON allows U+2028 and its like inside a text, and they end no line of the file.
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
@@ -80,8 +77,9 @@ def _rows(file: Traversable | Path, name: str) -> Iterator[tuple[str, Any]]:
         place = f"{name}, line {number}"
         try:
             yield place, json.loads(line)
-        except json.JSONDecodeError as error:
-            raise InputError(place, line[:80], f"one JSON object a line ({error.msg})") from None
+        except (ValueError, RecursionError) as error:
+            why = getattr(error, "msg", "nested too deeply")
+            raise InputError(place, line[:80], f"one JSON object a line ({why})") from None
 
 
 def _item(row: Any, place: str) -> Item:

@@ -18,6 +18,7 @@ from statistics import fmean
 from typing import Any
 
 from core_engine.distributions import distributions
+from experiments.bounded import read_text
 from experiments.statistics import mean_interval
 from ledger.errors import InputError
 
@@ -68,10 +69,9 @@ def load_text(path: str | Path) -> Text:
     """A text file; InputError when it is not there, not UTF-8 or blank."""
     file = Path(path)
     try:
-        content = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else f"byte {error.start} is not UTF-8"
-        raise InputError("--texts", str(path), f"a readable text file in UTF-8 ({why})") from None
+        content = read_text("--texts", file)
+    except OSError as error:
+        raise InputError("--texts", str(path), f"a readable text file in UTF-8 ({error.strerror})") from None
     if not content.strip():
         raise InputError("--texts", str(path), "a text file that is not empty")
     return Text(file.name, content)

@@ -14,6 +14,7 @@ from urllib.parse import urlsplit
 from ledger.errors import InputError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
+PAGE_TOKEN_ENV = "TRILEMMA_UI_TOKEN"  # how `trilemma ui` hands the token to the page's server
 
 
 def is_loopback(host: str) -> bool:

@@ -15,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from experiments.targets.resolver import PublicResolver
 from experiments.targets.stream import Answer, BrokenStreamError, EventStream, error_line, load_json, one_line
 
 CONNECT_TIMEOUT_S = 10.0
@@ -71,7 +72,7 @@ class Client:
     async def __aenter__(self) -> Client:
         connect_s = min(CONNECT_TIMEOUT_S, self._timeout_s)
         self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, resolver=PublicResolver()),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s, sock_read=self._timeout_s),
             headers=None if self._key is None else {"Authorization": f"Bearer {self._key}"},
             auto_decompress=True,

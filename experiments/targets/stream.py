@@ -14,6 +14,7 @@ from typing import Any
 
 DONE = "[DONE]"
 MOST_LINE_BYTES = 8 * 2**20
+MOST_ANSWER_BYTES = 256 * 2**20  # of one answer, events and all: a server may go on for ever
 # Ways in which servers say that an answer ended in order.
 STOPPED = ("stop", "eos", "eos_token", "end_turn", "stop_sequence", "tool_calls", "function_call")
 LIMITED = ("length", "max_tokens")
@@ -29,9 +30,13 @@ class EventStream:
     def __init__(self) -> None:
         self._rest = b""
         self._data: list[bytes] = []
+        self._size = 0
 
     def feed(self, piece: bytes) -> Iterator[str]:
         """The data of every event that is complete with `piece`; BrokenStreamError for what is no event stream."""
+        self._size += len(piece)
+        if self._size > MOST_ANSWER_BYTES:
+            raise BrokenStreamError(f"an answer of more than {MOST_ANSWER_BYTES // 2**20} MiB")
         *lines, self._rest = (self._rest + piece).replace(b"\r\n", b"\n").split(b"\n")
         if len(self._rest) > MOST_LINE_BYTES:
             raise BrokenStreamError(f"a line of more than {MOST_LINE_BYTES // 2**20} MiB")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import MISSING, fields
 from typing import Any, TypeVar
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 from ledger.errors import InputError
 
 MOST_TOKENS = 1_048_576  # of one prompt or answer
+LARGEST = 1e300  # of a number: a whole one beyond a float is no number to compute with, and a NaN is in no range
 Made = TypeVar("Made")
 
 
@@ -26,7 +26,7 @@ def whole(field: str, value: Any, low: int, high: int) -> int:
 def number(field: str, value: Any, *, low: float = 0.0, inclusive: bool = False, unit: str = "") -> float:
     """A finite number above `low`, or from it on when inclusive."""
     accepted = f"a number {'from' if inclusive else 'above'} {low:g}{', in ' + unit if unit else ''}"
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) < LARGEST:
         raise InputError(field, value, accepted)
     if value < low or (value == low and not inclusive):
         raise InputError(field, value, accepted)

@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from experiments.bounded import MOST_SETTINGS_BYTES, read_text
 from experiments.workloads.arrivals import Burst, Think, parse_arrivals, parse_think
 from experiments.workloads.fields import made, whole
 from experiments.workloads.lengths import parse_lengths
@@ -104,11 +105,9 @@ def _mapping(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _table(path: Path) -> Mapping[str, Any]:
     try:
-        text = path.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotRunError(
-            f"workload: {path} can't be read ({getattr(error, 'strerror', None) or 'it is not text'})"
-        ) from None
+        text = read_text("workload", path, MOST_SETTINGS_BYTES)
+    except OSError as error:
+        raise CannotRunError(f"workload: {path} can't be read ({error.strerror})") from None
     if path.suffix == ".toml":
         import tomllib
 
@@ -119,6 +118,9 @@ def _table(path: Path) -> Mapping[str, Any]:
     import yaml
 
     try:
+        # A dozen lines of names for names stand for more than any memory holds, once one of them is shown.
+        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text)):
+            raise InputError("workload", str(path), "YAML without aliases (*NAME)")
         table = yaml.safe_load(text)
     except yaml.YAMLError as error:
         raise InputError("workload", str(path), f"YAML ({' '.join(str(error).split())})") from None

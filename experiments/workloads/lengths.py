@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from experiments.bounded import read_text
 from experiments.workloads.fields import MOST_TOKENS, kind_of, number, whole
 from ledger.errors import CannotRunError, InputError
 
@@ -219,9 +220,9 @@ def _check_range(low: int, high: int, name: str = "") -> None:
 
 def _lengths_in(path: Path) -> list[int]:
     try:
-        lines = path.read_text("utf-8").split()
-    except (OSError, UnicodeDecodeError) as error:
-        raise CannotRunError(f"file: {path} can't be read: {getattr(error, 'strerror', None) or 'not text'}") from None
+        lines = read_text("file", path).split()
+    except OSError as error:
+        raise CannotRunError(f"file: {path} can't be read: {error.strerror}") from None
     if not lines or not all(line.isdigit() for line in lines):
         wrong = next((line for line in lines if not line.isdigit()), "nothing")
         raise InputError("file", wrong, "one whole number a line")

@@ -16,14 +16,16 @@ from __future__ import annotations
 import csv
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from experiments.workloads.fields import MOST_TOKENS
 from ledger.errors import CannotRunError, InputError
+
+MOST_LINE, MOST_LIST = 16 * 2**20, 1024 * 2**20  # characters of one line, and of a list, which is read whole
 
 NS_PER_S = 1_000_000_000
 CHARS_PER_TOKEN = 4  # of a file that has no tokens; said in the workload's notes
@@ -199,12 +201,14 @@ def detect(path: Path) -> str:
 def _first(path: Path) -> str:
     with _opened(path) as file:
         try:
-            return file.readline().removeprefix("\ufeff").strip()
+            return file.readline(MOST_LINE).removeprefix("\ufeff").strip()
         except UnicodeDecodeError:
             raise InputError("workload", str(path), "a text file in UTF-8") from None
 
 
 def _opened(path: Path) -> Any:
+    if not path.is_file() and path.exists():  # a device or a pipe may never end
+        raise InputError("workload", str(path), "a regular file")
     try:
         return path.open(encoding="utf-8-sig", newline="")
     except OSError as error:
@@ -214,7 +218,7 @@ def _opened(path: Path) -> Any:
 def _csv(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """Rows by header, with their line."""
     with _opened(path) as file:
-        reader = csv.DictReader(file)
+        reader = csv.DictReader(_lines(file, path))
         try:
             for row in reader:
                 yield reader.line_num, {str(name).strip(): value for name, value in row.items()}
@@ -230,9 +234,12 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
                 yield number, _object(line, f"line {number}")
 
 
-def _lines(file: Iterable[str], path: Path) -> Iterator[str]:
+def _lines(file: IO[str], path: Path) -> Iterator[str]:
     try:
-        yield from file
+        while line := file.readline(MOST_LINE):
+            if len(line) == MOST_LINE:
+                raise InputError("workload", str(path), f"lines of fewer than {MOST_LINE:,} characters")
+            yield line
     except UnicodeDecodeError:
         raise InputError("workload", str(path), "a text file in UTF-8") from None
 
@@ -240,7 +247,7 @@ def _lines(file: Iterable[str], path: Path) -> Iterator[str]:
 def _object(text: str, where: str) -> dict[str, Any]:
     try:
         found = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         found = None
     if not isinstance(found, dict):
         raise InputError(where, text.strip()[:60], "a JSON object")
@@ -254,8 +261,11 @@ def _items(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         return
     with _opened(path) as file:
         try:
-            found = json.load(file)
-        except (ValueError, UnicodeDecodeError) as error:
+            text = file.read(MOST_LIST + 1)
+            if len(text) > MOST_LIST:
+                raise InputError("workload", str(path), f"at most {MOST_LIST:,} characters; JSONL has no limit")
+            found = json.loads(text)
+        except (ValueError, UnicodeDecodeError, RecursionError) as error:
             raise InputError("workload", str(path), f"JSON ({error})") from None
     if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
         raise InputError("workload", str(path), "a JSON list of conversations")
@@ -280,7 +290,7 @@ def _text(row: Mapping[str, Any], name: str, line: int) -> str:
 def _number(row: Mapping[str, Any], name: str, line: int) -> float:
     try:
         value = float(row.get(name))  # type: ignore[arg-type]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value) or value < 0:
         raise InputError(f"line {line} {name}", row.get(name), "a number from 0")

@@ -134,6 +134,7 @@ def test_a_page_of_this_machine_opens_without_a_token(tmp_path: Path) -> None:
         strange = urllib.request.Request(url, headers={"Host": "evil.example"})
         with pytest.raises(urllib.error.HTTPError, match="403"):
             urllib.request.urlopen(strange, timeout=10)
+        _leads_nowhere_else(port)
         with socket.socket() as other:
             address = socket.gethostbyname(socket.gethostname())
             if not is_loopback(address):
@@ -141,3 +142,32 @@ def test_a_page_of_this_machine_opens_without_a_token(tmp_path: Path) -> None:
     finally:
         page.send_signal(signal.SIGINT)
         page.communicate(timeout=30)
+
+
+def _leads_nowhere_else(port: int) -> None:
+    """No path gives a file of the machine or of the program, no stranger a session."""
+    climb = "/".join([".."] * 8)
+    for path in (
+        f"/static/{climb}/etc/passwd", f"/media/{climb}/etc/passwd", f"/component/{climb}/etc/passwd", "//etc/passwd",
+        "/%2e%2e/%2e%2e/%2e%2e/%2e%2e/etc/passwd", "/static/..%2f..%2f..%2fetc/passwd", f"/_stcore/{climb}/etc/passwd",
+        "/static/%5c..%5c..%5cetc%5cpasswd", "/app/static/main.py", "/app/main.py", "/main.py",
+        "/.streamlit/config.toml",
+    ):  # fmt: skip
+        answer = _exchange(port, f"GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n")
+        assert "root:" not in answer and "import streamlit" not in answer and "[server]" not in answer, path
+    upload = "PUT /_stcore/upload_file/nobody/x HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n"
+    assert " 200 " not in _exchange(port, f"{upload}Connection: close\r\n\r\n").partition("\r\n")[0]
+    key = "Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
+    shake = f"Upgrade: websocket\r\nConnection: Upgrade\r\n{key}"
+    for host, origin in (("127.0.0.1", "http://evil.example"), ("evil.example", "http://evil.example")):
+        stream = f"GET /_stcore/stream HTTP/1.1\r\nHost: {host}:{port}\r\nOrigin: {origin}\r\n{shake}\r\n"
+        assert " 101 " not in _exchange(port, stream).partition("\r\n")[0]
+
+
+def _exchange(port: int, sent: str) -> str:
+    with socket.create_connection(("127.0.0.1", port), timeout=10) as client:
+        client.sendall(sent.encode())
+        received = b""
+        while piece := client.recv(65536):
+            received += piece
+        return received.decode(errors="replace")
