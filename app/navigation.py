@@ -23,21 +23,25 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
         "kernels": ("memory", "kernels"),
         "quantization": ("compress", "quantization"),
         "speculation": ("fast_forward", "speculation"),
-        "parallel": ("account_tree", "parallel"),
         "caching": ("cached", "caching"),
+    },
+    "serve": {
+        "load": ("speed", "load"),
+        "parallel": ("account_tree", "parallel"),
+        "plan": ("dns", "plan"),
+        "cost": ("paid", "cost"),
     },
     "decide": {
         "advisor": ("lightbulb", "advisor"),
         "playbook": ("stairs", "playbook"),
-        "load": ("speed", "load"),
-        "plan": ("dns", "plan"),
-        "cost": ("paid", "cost"),
-        "runs": ("list", "runs"),
     },
     "learn": {
         "claims": ("fact_check", "claims"),
         "labs": ("school", "labs"),
         "interview": ("quiz", "interview"),
+    },
+    "machine": {
+        "runs": ("list", "runs"),
     },
 }
 
