@@ -50,9 +50,10 @@ PAUSE_S = (0.05, 0.6)
 FIXED = ("model", "device", "dtype", "threads", "draft_model", "router_small", "kv_memory_mib", "pin_threads")
 LEFT_OUT = {"weights": ("w4a16-awq", "w4a16-gptq"), "device": ("cuda",), "kernels": ("triton",)}
 MOST_OF = {"tensor_parallel": 2, "pipeline_parallel": 2, "micro_batches": 4}
+# How often each is drawn. One is done every third of a second, and a job takes some ten: most must be left to end.
 ACTIONS = {
-    "bench": 6, "compare": 2, "sweep": 1, "wrong": 1, "cancel": 3, "kill": 1, "again": 1, "delete": 2, "read": 12,
-    "request": 12,
+    "bench": 4, "compare": 1, "sweep": 0.5, "wrong": 0.2, "cancel": 0.3, "kill": 0.15, "again": 0.3, "delete": 0.5,
+    "read": 12, "request": 12,
 }  # fmt: skip
 
 

@@ -117,6 +117,7 @@ def status(run_id: str, store: Store) -> Run:
     InputError for an unknown id. A store that can't be written still gives the true state.
     """
     run = store.get_run(run_id)
+    _collect()
     if run.state not in ACTIVE or _alive(run):
         return run
     error = _how_it_ended(run, store)
@@ -127,6 +128,12 @@ def status(run_id: str, store: Store) -> Run:
         return store.get_run(run_id)
     except (CannotRunError, OSError):
         return replace(run, state="failed", error=error)
+
+
+def _collect() -> None:
+    """Take the exit status of every worker that has ended: one that stored its end itself would stay as a zombie."""
+    for child in list(_children.values()):
+        child.poll()
 
 
 def _alive(run: Run) -> bool:

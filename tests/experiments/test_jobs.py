@@ -154,6 +154,14 @@ def test_a_zombie_counts_as_gone(store: Store) -> None:
     child.wait()
 
 
+def test_looking_at_any_run_collects_the_workers_that_have_ended(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    monkeypatch.setitem(jobs._children, stored(store, state="done"), child)
+    until(lambda: psutil.Process(child.pid).status() == psutil.STATUS_ZOMBIE)
+    jobs.status(stored(store, state="done"), store)
+    assert not psutil.pid_exists(child.pid)
+
+
 def test_a_pid_that_was_used_again_is_not_the_worker(store: Store) -> None:
     mine = psutil.Process()
     same = stored(store, state="running", pid=mine.pid, pid_started=mine.create_time())

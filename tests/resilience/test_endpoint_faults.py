@@ -1,6 +1,7 @@
 """A server that hangs, drips or never ends: a failed request with its reason, within the timeout that was asked for.
 
-Garbage of other kinds (HTML, half an event, no JSON, a broken connection) is in tests/experiments/test_endpoint.py.
+Garbage of other kinds (HTML, half an event, no JSON, a broken connection) is in
+tests/experiments/test_endpoint_failures.py.
 """
 
 from __future__ import annotations

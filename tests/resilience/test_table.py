@@ -10,7 +10,7 @@ from tests.resilience.helpers import ROOT
 
 HERE = "tests/resilience"
 JOBS, WORKER = "tests/experiments/test_jobs.py", "tests/experiments/test_worker.py"
-ENDPOINT, SERVER = "tests/experiments/test_endpoint.py", "tests/experiments/server/test_server_sockets.py"
+ENDPOINT, SERVER = "tests/experiments/test_endpoint_failures.py", "tests/experiments/server/test_server_sockets.py"
 TABLE = {
     "the worker of a job is killed": [
         f"{JOBS}::test_a_killed_process_makes_the_job_failed_and_everything_else_lives_on",
