@@ -132,7 +132,7 @@ def run_trace(shapes: list[Shape], config: dict, spare: int, aborts: set, failur
     return engine
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(shapes, configs, st.integers(0, 8), aborts, failures)
 def test_every_trace_keeps_the_invariants_and_gives_every_request_its_text(
     shapes: list[Shape], config: dict, spare: int, aborts: set, failures: set

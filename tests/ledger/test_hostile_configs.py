@@ -130,7 +130,7 @@ def test_every_base_is_a_spec_with_all_its_figures(name):
 FUZZ = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
-@settings(max_examples=2_000, **FUZZ)
+@settings(max_examples=600, **FUZZ)
 @given(mutated(), st.booleans())
 def test_mutated_configs(config, plain_attention):
     check(config, plain_attention=plain_attention)
