@@ -165,6 +165,7 @@ def test_doctor_tells_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.fullmatch(r"\d+ calibrated in .*quant, [\d,.]+ of at most 4,096 MiB", quantized)
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_claims_are_listed_and_a_formula_is_checked_at_once(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["claims", "--json"]) == 0
     assert len(one_object(capsys.readouterr().out)["claims"]) == 50
@@ -205,6 +206,7 @@ def test_compare_is_stored_shown_exported_and_deleted(
     assert Store().list_runs() == []
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_bench_prints_metrics_with_the_contracts_keys(
     tiny_settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -215,6 +217,7 @@ def test_bench_prints_metrics_with_the_contracts_keys(
     assert result["completed"] == 2 and result["slo_attainment"] == 1.0
 
 
+@pytest.mark.usefixtures("worker_here")
 @pytest.mark.parametrize("workload", ["long-tail", "shared-prefix"])
 def test_bench_runs_the_workloads_that_press_on_memory(
     workload: str, tiny_settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -267,6 +270,7 @@ def test_a_run_without_records_has_no_trace(capsys: pytest.CaptureFixture[str]) 
     assert "a run with a finished repeat" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_what_is_held_because_of_a_value_is_printed(
     tiny_settings: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -325,6 +329,7 @@ def test_help_is_exit_code_0(capsys: pytest.CaptureFixture[str]) -> None:
     assert "--vary" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_a_claims_figures_are_readable_lines_with_both_units(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["claims", "run", "C45"]) == 0
     out = capsys.readouterr().out

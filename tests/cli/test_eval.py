@@ -90,7 +90,7 @@ def test_a_faulty_items_file_names_file_line_and_field(
 
 
 def test_a_table_by_slice_and_one_json_object(
-    tiny_settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], request: pytest.FixtureRequest
 ) -> None:
     rows = [{**ROW, "id": str(number), "slice": f"s{number % 2}"} for number in range(6)]
     items = written(tmp_path / "items.jsonl", *map(json.dumps, rows))
@@ -100,6 +100,7 @@ def test_a_table_by_slice_and_one_json_object(
     out, err = capsys.readouterr()
     assert "block_size=8 against the baseline" in out and "s0" in out and "perplexity" in out
     assert "what the mean hides: none" in out and "loading the model" in err  # later stages may be too short to be seen
+    request.getfixturevalue("worker_here")  # the loading of a process of its own was seen
     assert run([*options, "--json"]) == 0
     result = json.loads(capsys.readouterr().out)
     (candidate,) = result["candidates"]
@@ -116,6 +117,7 @@ def test_a_table_by_slice_and_one_json_object(
     assert {**again, "environment": None} == {**result, "environment": None}  # the load differs
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_without_a_candidate_the_baseline_is_evaluated_alone(
     tiny_settings: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

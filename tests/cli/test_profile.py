@@ -33,6 +33,7 @@ def test_wrong_input_is_one_line_and_starts_nothing(
     assert Store().list_runs(limit=5) == []
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_a_profile_is_a_job_whose_result_is_printed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -47,6 +47,7 @@ def test_a_dry_run_says_what_would_be_sent_and_stores_nothing(
     assert not home.exists()
 
 
+@pytest.mark.usefixtures("worker_here")
 def test_a_closed_loop_over_a_trace_runs_and_its_result_says_what_was_changed(
     tiny_settings: list[str], trace: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
