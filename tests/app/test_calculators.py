@@ -18,6 +18,7 @@ from ledger.presets import presets
 from ledger.weights import PARTS
 from tests.app.alone import PATIENCE_S, page_alone, texts
 from tests.app.conftest import Sample
+from tests.grids import representative
 
 PAGES = ("ledger", "roofline", "cost")
 
@@ -30,8 +31,7 @@ def address(app: AppTest) -> dict[str, str]:
     return {name: value[0] if isinstance(value, list) else value for name, value in app.query_params.items()}
 
 
-@pytest.mark.parametrize("page", PAGES)
-@pytest.mark.parametrize("name", list(presets()))
+@pytest.mark.parametrize(("page", "name"), representative(PAGES, presets()))
 def test_every_preset_draws_on_the_default_card(home: Path, name: str, page: str) -> None:
     app = page_alone(page, model=name)
     assert not app.error

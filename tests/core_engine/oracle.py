@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
+import operator
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,14 +51,19 @@ def pairwise(variables: Mapping[str, Sequence[Any]] = MATRIX) -> list[dict[str, 
 
     Combinations that the registry's `requires` and `excludes` rule out never occur.
     """
-    every = [dict(zip(variables, values, strict=True)) for values in itertools.product(*variables.values())]
-    cases = [case for case in every if _possible(case)]
-    uncovered = set().union(*(_pairs(case) for case in cases))
+    items = [[(name, value) for value in values] for name, values in variables.items()]
+    # A bit for each pair: thousands of cases are compared by the pairs that they would add.
+    pairs = (pair for one, other in itertools.combinations(items, 2) for pair in itertools.product(one, other))
+    bits = {pair: 1 << place for place, pair in enumerate(pairs)}
+    impossible = sum(bit for (one, other), bit in bits.items() if rules_out(one, other) or rules_out(other, one))
+    cases = {case: sum(bits[pair] for pair in itertools.combinations(case, 2)) for case in itertools.product(*items)}
+    cases = {case: covered for case, covered in cases.items() if not covered & impossible}
+    uncovered = functools.reduce(operator.or_, cases.values())
     chosen = []
     while uncovered:
-        best = max(cases, key=lambda case: len(_pairs(case) & uncovered))
-        uncovered -= _pairs(best)
-        chosen.append(best)
+        best = max(cases, key=lambda case: (cases[case] & uncovered).bit_count())
+        uncovered &= ~cases[best]
+        chosen.append(dict(best))
     return chosen
 
 
@@ -66,14 +73,6 @@ def engine_settings(case: Mapping[str, Any]) -> dict[str, Any]:
     for item in case.items():
         settings.update(COMPANIONS.get(item, {}))
     return settings
-
-
-def _pairs(case: Mapping[str, Any]) -> set[tuple[tuple[str, Any], tuple[str, Any]]]:
-    return set(itertools.combinations(case.items(), 2))
-
-
-def _possible(case: Mapping[str, Any]) -> bool:
-    return not any(rules_out(*pair) for pair in itertools.permutations(case.items(), 2))
 
 
 def rules_out(first: tuple[str, Any], second: tuple[str, Any]) -> bool:

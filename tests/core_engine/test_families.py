@@ -32,6 +32,7 @@ from tests.core_engine.oracle import (
     ragged_prompts,
     rules_out,
 )
+from tests.grids import representative
 
 NEW_TOKENS = 10
 LENGTHS = (1, 2, 7, 16, 17, 40, 70)
@@ -57,7 +58,13 @@ def expected(family: Family) -> Reference:
     return greedy_reference(family[0], ragged_prompts(LENGTHS), NEW_TOKENS, CLEAR)
 
 
-@pytest.mark.parametrize("case", pairwise(), ids=lambda case: "-".join(map(str, case.values())))
+def case_id(value: Any) -> str | None:
+    return "-".join(map(str, value.values())) if isinstance(value, dict) else None
+
+
+@pytest.mark.parametrize(
+    ("family", "case"), representative(FAMILIES, pairwise(), times=3), ids=case_id, indirect=["family"]
+)
 def test_greedy_ids_equal_the_reference_for_every_pair_of_settings(
     family: Family, expected: Reference, case: dict[str, Any], request: pytest.FixtureRequest
 ) -> None:

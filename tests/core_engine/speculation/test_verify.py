@@ -18,6 +18,7 @@ from core_engine.sampling import draw, processed_probs
 from core_engine.sampling_params import SamplingParams
 from core_engine.speculation import verify as verify_module
 from core_engine.speculation.verify import residual, verify
+from tests.grids import representative
 
 VOCAB = 4
 PROMPT = (2, 1)
@@ -121,8 +122,7 @@ def draws_anew(
     return accepted, token
 
 
-@pytest.mark.parametrize("kind", ["one-hot", "drawn"])
-@pytest.mark.parametrize("filters", FILTERS)
+@pytest.mark.parametrize(("filters", "kind"), representative(FILTERS, ["one-hot", "drawn"]))
 def test_a_short_run_of_draws_is_distributed_as_the_target(filters: str, kind: str) -> None:
     assert p_value(filters, counts_of(filters, kind, 4_000)) > 0.001
 
