@@ -13,6 +13,7 @@ from core_engine.kv.cache import QuantizedCache
 from core_engine.kv.format import KVFormat
 from core_engine.plan import GREEDY, Row
 from tests.core_engine.test_compiled import CONFIGS, models
+from tests.grids import representative
 
 pytestmark = pytest.mark.usefixtures("compiled_kernels")
 FORMS = [KVFormat("int8")] + [
@@ -21,6 +22,7 @@ FORMS = [KVFormat("int8")] + [
     for axis in ("channel", "token")
     for protect in ("none", "sinks", "outliers")
 ]
+THREE_FORMS = [KVFormat("int8"), KVFormat("int4"), KVFormat("int2", "token")]
 OPTIONS = {
     "flash": StepOptions(),
     "split": StepOptions(kv_splits=8, fused_ops=False),
@@ -34,6 +36,16 @@ SAME_BYTES, SAME_LOGITS, NEAR_LOGITS = 4e-3, 1.5e-3, 0.1
 # Of a step beside the oracle's (seen: 8e-3 and 6e-3, once), and of all steps together; int8 has few borders.
 A_STEP_BYTES, A_STEP_LOGITS, ALL_STEPS, INT8_LOGITS = 0.012, 0.01, 1e-3, 5e-4
 PIECES = {1: (40, 7, 1, 1, 3), 5: (40, 5, 1, 1, 1, 1, 1), 16: (64, 4, 1, 1, 10), 64: (64, 3, 1, 1, 1)}
+
+
+def text_of(value: object) -> str:
+    return value.text() if isinstance(value, KVFormat) else str(value)
+
+
+# Four diagonals hold every pair of two of them; all combinations are slow.
+EVERY_PAIR = pytest.mark.parametrize(
+    ("form", "block_size", "how"), representative(FORMS, PIECES, OPTIONS, times=4), ids=text_of
+)
 
 
 def steps(block_size: int) -> list[list[Row]]:
@@ -73,9 +85,7 @@ def one_code_away(ours: QuantizedCache, theirs: QuantizedCache) -> float:
     return (ours.raw != theirs.raw).float().mean().item()
 
 
-@pytest.mark.parametrize("form", FORMS, ids=KVFormat.text)
-@pytest.mark.parametrize("block_size", PIECES)
-@pytest.mark.parametrize("how", OPTIONS)
+@EVERY_PAIR
 def test_logits_and_blocks_are_the_oracles(form, block_size, how):
     decoder, compiled = models(CONFIGS["llama"], torch.float32)
     compare(decoder, compiled, form, block_size, OPTIONS[how])
@@ -95,9 +105,7 @@ def in_pieces(compiled, form, block_size, counts, options):
     return torch.cat(logits), cache
 
 
-@pytest.mark.parametrize("form", FORMS, ids=KVFormat.text)
-@pytest.mark.parametrize("block_size", PIECES)
-@pytest.mark.parametrize("how", OPTIONS)
+@EVERY_PAIR
 def test_one_shot_and_token_by_token_write_the_same_blocks_and_give_the_same_logits(form, block_size, how):
     """What a query reads does not depend on the chunks: a block in quantized form, its own in full precision."""
     _, compiled = models(CONFIGS["llama"], torch.float32)
@@ -109,8 +117,7 @@ def test_one_shot_and_token_by_token_write_the_same_blocks_and_give_the_same_log
         assert away.mean() < SAME_LOGITS and away.max() < NEAR_LOGITS
 
 
-@pytest.mark.parametrize("name", CONFIGS)
-@pytest.mark.parametrize("form", [KVFormat("int8"), KVFormat("int4"), KVFormat("int2", "token")], ids=KVFormat.text)
+@pytest.mark.parametrize(("name", "form"), representative(CONFIGS, THREE_FORMS), ids=text_of)
 def test_every_family_reads_them(name, form):
     decoder, compiled = models(CONFIGS[name], torch.float32)
     for how in OPTIONS.values():
