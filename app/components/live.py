@@ -78,12 +78,12 @@ def _progress(run: Run, live: dict[str, Any] | None) -> None:
 
 
 def not_yet(run: Run) -> None:
-    """What a run that tells nothing yet is at: how many are before it, or that the model is loaded."""
-    if run.state != "queued":
-        st.markdown(f"## {t('live.loading')}")
-        return
-    st.markdown(f"## {t('live.queued')}")
-    if before := ahead(run, store()):
+    """What a run that tells nothing yet is at: how many are before it, that its process starts, or that the model is
+    loaded."""
+    before = ahead(run, store()) if run.state == "queued" else 0
+    key = "loading" if run.state != "queued" else "queued" if before else "starting"
+    st.markdown(f"## {t(f'live.{key}')}")
+    if before:
         st.caption(t("live.ahead", n=before))
 
 

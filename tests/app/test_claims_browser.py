@@ -13,7 +13,7 @@ from experiments.claims.catalogue import claim_texts
 from experiments.kinds import kind_of
 from experiments.store import Store
 from experiments.store.identity import code_hash, environment
-from tests.app.test_e2e import address, browser, cards_fit, home, page, shoot
+from tests.app.test_e2e import address, browser, cards_fit, faults_of, home, page, shoot
 
 __all__ = ["address", "browser", "home", "page"]
 pytestmark = pytest.mark.slow
@@ -23,8 +23,7 @@ def test_claims_read_well_at_390_px_in_both_languages(page: Any, address: str, h
     store, spec = Store(home / "runs.sqlite3"), kind_of("claim").check({"claim": "C04"})
     run_id = store.create_run("claim", spec, code=code_hash(), environment=environment(spec))
     store.update_run(run_id, state="done", result={**run_claim("C04"), "took_s": 0.1, "run_id": run_id})
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    errors = faults_of(page)
     for width in (390, 1200):
         for lang in ("en", "zh"):
             page.set_viewport_size({"width": width, "height": 1400})

@@ -27,6 +27,7 @@ FLAGS = (
     *("--disable-background-networking", "--disable-sync"),
 )
 START_S = 120
+PROBE = re.compile(r"/\w+/_stcore/(health|host-config)$")
 VERDICT_S = 60 * 60  # minutes on a desktop; a shared pair of cores takes far longer
 SHOTS = os.environ.get("TRILEMMA_SHOTS")
 # A busy machine may take a smaller experiment, such as variable=batching&requests=6&repeats=2.
@@ -87,6 +88,23 @@ def page(browser: Any) -> Iterator[Any]:
     context.set_default_timeout(START_S * 1000)
     yield context.new_page()
     context.close()
+
+
+def faults_of(page: Any) -> list[str]:
+    """A list that grows by every error that the page has or its console tells.
+
+    Not by the one that Streamlit makes on purpose: behind a deep link it asks under the page's own path first whether
+    its server is there, and goes on with the answer 404.
+    """
+    found: list[str] = []
+
+    def told(message: Any) -> None:
+        if message.type == "error" and not PROBE.search(message.location.get("url", "")):
+            found.append(f"{message.text} ({message.location.get('url', '')})")
+
+    page.on("console", told)
+    page.on("pageerror", lambda error: found.append(str(error)))
+    return found
 
 
 def shoot(page: Any, name: str, folder: Path) -> None:

@@ -13,7 +13,7 @@ from experiments.labs import LabSession, Progress, get_lab
 from experiments.labs.words import say
 from experiments.mistake_words import usual_mistake_told
 from experiments.store import Store
-from tests.app.test_e2e import address, browser, cards_fit, home, page, shoot
+from tests.app.test_e2e import address, browser, cards_fit, faults_of, home, page, shoot
 from tests.experiments.labs.scripted import scripted_result
 
 __all__ = ["address", "browser", "home", "page"]
@@ -38,8 +38,7 @@ def test_a_lab_reads_well_at_390_px_in_both_languages(
     assert session.collect()
     session.answer("token", "11520")
     session.answer("longer", "kv")
-    errors: list[str] = []
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    errors = faults_of(page)
     for width in (390, 1200):
         for lang in ("en", "zh"):
             page.set_viewport_size({"width": width, "height": 1400})
