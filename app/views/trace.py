@@ -8,6 +8,7 @@ from typing import Any
 import streamlit as st
 
 from app.components.accounts import accounts_section
+from app.components.section import escape
 from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
 from app.navigation import page_of
@@ -58,7 +59,7 @@ def _run() -> Run | None:
             found = store().get_run(asked)
             runs = [found, *runs] if found.kind in KINDS else runs
         except InputError:
-            st.warning(t("page.unknown_run", id=asked))
+            st.warning(t("page.unknown_run", id=escape(asked)))
             asked = None
     if not runs:
         st.markdown(t("trace.no_runs"))

@@ -56,7 +56,7 @@ def _shown_run() -> Run | None:
     try:
         run = jobs.status(run_id, store())
     except InputError:
-        st.warning(t("page.unknown_run", id=run_id))
+        st.warning(t("page.unknown_run", id=escape(run_id)))
         set_address(run=None)
         st.session_state.pop("loaded_run", None)
         return None

@@ -55,6 +55,8 @@ def weight_files(directory: Path) -> list[Path]:
             names = sorted(set(json.loads(index.read_text("utf-8"))["weight_map"].values()))
         except (OSError, ValueError, KeyError, AttributeError, TypeError, RecursionError):
             raise InputError("model", str(index), "a readable index with a weight_map") from None
+        if not all(isinstance(name, str) for name in names):
+            raise InputError("model", str(index), "a readable index with a weight_map")
         strange = next((name for name in names if Path(name).name != name or Path(name).suffix != ".safetensors"), None)
         if strange is not None:
             raise InputError("model", f"{strange[:80]} in {index.name}", "names of *.safetensors beside the index")
