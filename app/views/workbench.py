@@ -99,7 +99,7 @@ def _title(run: Run | None) -> None:
         left.caption(t("page.ended", time=_time(run)))
     else:
         device = (run.result or {}).get("environment", {}).get("cpu", "CPU")
-        left.caption(t("page.finished", time=_time(run), device=device))
+        left.caption(t("page.finished", time=_time(run), device=escape(str(device))))
 
 
 def _time(run: Run) -> str:
