@@ -9,10 +9,12 @@ import streamlit as st
 
 from app.components.hardware import ceilings
 from app.components.kernels import kernels_line
+from app.components.money import price_text
 from app.components.section import escape
 from app.i18n import LANGUAGE_NAMES
 from app.navigation import groups
-from app.state import DEFAULT_LANGUAGE, language, mode, set_address, t
+from app.preferences import preferences
+from app.state import LANGUAGE_CHOICE, choose_language, language, mode, set_address, t
 from app.theme import TOKENS
 from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
@@ -28,30 +30,26 @@ ICON = (
 def sidebar() -> None:
     """Language, device and its measured ceilings, under the navigation."""
     with st.sidebar:
+        st.session_state.setdefault(LANGUAGE_CHOICE, language())
         chosen = st.segmented_control(
-            t("nav.language"),
-            list(LANGUAGE_NAMES),
-            default=language(),
-            format_func=LANGUAGE_NAMES.__getitem__,
-            required=True,
-            key="language_choice",
-            width="stretch",
-        )
-        if chosen == language() != DEFAULT_LANGUAGE:
+            t("nav.language"), list(LANGUAGE_NAMES), format_func=LANGUAGE_NAMES.__getitem__, required=True,
+            key=LANGUAGE_CHOICE, on_change=_take_language, width="stretch",
+        )  # fmt: skip
+        if chosen != preferences().language:
             set_address(lang=chosen)  # another page of the navigation drops it
-        if chosen and chosen != language():
-            st.session_state["language"] = chosen
-            set_address(lang=chosen)
-            st.rerun()
         device = t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0))
         lines = [
             f"{t('nav.device')}: {device}",
             kernels_line(),
-            t("nav.assumed_price"),
+            t("nav.assumed_price", price=price_text()),
             t("nav.version", version=version()),
         ]
         st.caption("  \n".join(lines))
         ceilings()
+
+
+def _take_language() -> None:
+    choose_language(st.session_state[LANGUAGE_CHOICE])
 
 
 def main() -> None:

@@ -42,6 +42,7 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     },
     "machine": {
         "runs": ("list", "runs"),
+        "settings": ("settings", "settings"),
     },
 }
 

@@ -11,12 +11,13 @@ import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES, catalogue, translate
 from app.i18n.phrases import in_language
+from app.preferences import preferences
 from experiments import jobs
 from experiments.store import Store
 from experiments.workloads import WORKLOADS
 from experiments.workloads.source import short_name
 
-DEFAULT_LANGUAGE = "en"
+LANGUAGE_CHOICE = "language_choice"  # key of the sidebar's control
 # Where a figure is from -> its mark and the colour of its badge.
 MARKS = {
     "measured": ("●", "gray"),
@@ -38,7 +39,14 @@ def language() -> str:
     asked = st.query_params.get("lang")
     if asked in LANGUAGE_NAMES:
         st.session_state["language"] = asked
-    return st.session_state.get("language", DEFAULT_LANGUAGE)
+    chosen: str | None = st.session_state.get("language")
+    return chosen or preferences().language
+
+
+def choose_language(name: str) -> None:
+    """Change it, before a draw: in the address and in the sidebar too."""
+    st.session_state["language"] = st.session_state[LANGUAGE_CHOICE] = name
+    set_address(lang=name)
 
 
 def t(key: str, **values: object) -> str:

@@ -12,7 +12,6 @@ from experiments.speculation.tasks import TASKS
 from ledger.errors import InputError
 
 TARGETS = ("embedded", "embedded-wide")
-LENGTHS = (1, 2, 3, 4, 6, 8)
 ANSWERS = (32, 64, 128)
 REPEATS = (3, 5, 9)
 SWEEPS: dict[str, tuple[int, ...]] = {"32": BATCHES, "8": tuple(size for size in BATCHES if size <= 8), "off": ()}

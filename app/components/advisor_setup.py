@@ -6,7 +6,9 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.components.inputs import choice, decimal, segments, text
+from app.components.empty import empty
+from app.components.inputs import choice, decimal, segments
+from app.components.objectives import objectives
 from app.components.section import escape
 from app.state import store, t
 from experiments.advisor.evidence import Evidence
@@ -21,7 +23,6 @@ from experiments.kinds import kind_of
 from experiments.store import Run, Store
 
 RUN, METRICS, NUMBERS = "run", "metrics", "numbers"
-SLO_EXAMPLE = "ttft_p95=0.5,itl_p99=0.1"  # as it is typed, in any language
 NUMBERS_EXAMPLE = """ttft_s = { p95 = 9.5 }
 itl_s = { p50 = 0.031, p99 = 0.048 }
 latency_breakdown = { queue_s = 4.0, prefill_s = 0.15, decode_s = 7.6 }
@@ -56,7 +57,7 @@ def setup(page: str) -> Question | None:
         kind = segments(page, "from", t("advisor.from"), (RUN, METRICS, NUMBERS), RUN, lambda one: t(f"advisor.{one}"))
         left, right = st.columns([3, 2], vertical_alignment="bottom")
         with right:
-            slo = text(page, "slo", t("advisor.slo"), "", placeholder=SLO_EXAMPLE, help=t("advisor.slo_help"))
+            slo = objectives(page, "advisor.slo", "advisor.slo_help")
         with left:
             run = _run(page) if kind == RUN else None
             if kind != RUN:
@@ -69,7 +70,7 @@ def setup(page: str) -> Question | None:
 def _run(page: str) -> Run | None:
     runs = runs_to_ask_about(store(), st.query_params.get("run"))
     if not runs:
-        st.info(t("advisor.no_runs"))
+        empty(t("advisor.no_runs"), t("empty.to_workbench"), "workbench", "science")
         return None
     labels = {run.id: _label(run) for run in runs}
     chosen = choice(page, "run", t("advisor.which_run"), list(labels), runs[0].id, labels.__getitem__)

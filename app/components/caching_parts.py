@@ -10,9 +10,10 @@ import streamlit as st
 
 from app.charts import caching_chart
 from app.components.calculator import files, link
-from app.components.inputs import choice, decimal
+from app.components.inputs import choice
 from app.components.run_button import run_button
 from app.components.section import escape, section_head
+from app.components.variable_input import variable_input
 from app.state import badge, draw, mode, sentences, t, translated, words, workload_name
 from experiments.caching_view import (
     REPEATS,
@@ -49,8 +50,7 @@ def setup(
         with columns[1]:
             repeats = choice(page, "repeats", t("caching.repeats"), [str(n) for n in REPEATS], "3", str)
         with columns[2]:
-            label = t("var.semantic_threshold")
-            threshold = decimal(page, "threshold", label, default_threshold(), 0.0, 1.0, step=0.01)
+            threshold = float(variable_input(page, "threshold", "semantic_threshold", default=default_threshold()))
         found = CachingChoice(workload, int(repeats), threshold)
         with columns[3]:
             run_button(active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,

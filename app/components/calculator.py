@@ -12,6 +12,7 @@ import streamlit as st
 
 from app.components.inputs import choice, passed_over, rung
 from app.components.section import csv_of, escape
+from app.components.undo import undo_button
 from app.state import language, t, translated
 from experiments.ladders import LADDER
 from ledger.errors import InputError
@@ -34,6 +35,7 @@ def calculator(page: str, inputs: Callable[[], Inputs | None], figures: Callable
     with st.container(border=True):
         found = inputs()
     passed_over(page)
+    undo_button(page)
     if found is None:
         return
     try:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import streamlit as st
 
-from app.state import set_address
+from app.components.undo import forget, note
+from app.preferences import preferences
+from app.state import set_address, t
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
 from experiments.spec import DEFAULT_REPEATS, MOST_REQUESTS, CompareSpec
 from experiments.spec import held_because as needed_because
@@ -71,7 +73,27 @@ def load(spec: Mapping[str, Any]) -> None:
     if found.get("endpoints"):  # the picker is for the engine's variables: of two servers only the load is taken over
         plain = CompareSpec().to_dict()
         found |= {name: plain[name] for name in ("endpoints", "endpoint", "variable", "values")}
-    st.session_state[KEY] = found
+    _restore(found)
+    forget(KEY)
+
+
+def note_change() -> None:
+    """Remember what this draw changed, so that it can be taken back."""
+    note(KEY, draft(), _what_changed, _restore)
+
+
+def _what_changed(before: dict[str, Any], now: dict[str, Any]) -> str:
+    settings = [t(f"var.{name}") for name in VARIABLES if before["settings"].get(name) != now["settings"].get(name)]
+    if before["variable"] != now["variable"]:
+        return t("picker.variable")
+    if before["values"] != now["values"]:
+        return t(f"var.{now['variable']}")
+    named = (("workload", "workload"), ("repeats", "repeats"), ("guess_pct", "your_guess"))
+    return (settings or [t(f"picker.{word}") for name, word in named if before.get(name) != now.get(name)] or [""])[0]
+
+
+def _restore(before: dict[str, Any]) -> None:
+    st.session_state[KEY] = before
     st.session_state["draft_version"] = version() + 1
 
 
@@ -107,7 +129,7 @@ def write_address() -> None:
         workload=current["workload"],
         requests=current["num_requests"],
         repeats=current["repeats"],
-        set=",".join(f"{name}={value}" for name, value in current["settings"].items()) or None,
+        set=settings_text(current["settings"]),
     )
 
 
@@ -118,23 +140,38 @@ def _from_address(params: Mapping[str, str]) -> dict[str, Any]:
     if name in VARIABLES:
         spec["variable"], spec["values"] = name, list(STARTS[name])
         for place, key in enumerate(("a", "b")):
-            spec["values"][place] = _value(name, params.get(key), spec["values"][place])
+            spec["values"][place] = value_or(name, params.get(key), spec["values"][place])
     if params.get("workload") in WORKLOADS:
         spec["workload"] = params["workload"]
     requests = params.get("requests", "")
     spec["num_requests"] = min(int(requests), MOST_REQUESTS) if requests.isdigit() and int(requests) else None
-    repeats = params.get("repeats", "")
-    spec["repeats"] = (
-        int(repeats) if repeats.isdigit() and repeats != "0" else "auto" if repeats == "auto" else DEFAULT_REPEATS
-    )
-    for text in filter(None, params.get("set", "").split(",")):
-        key, _, value = text.partition("=")
-        if key in VARIABLES and key != spec["variable"]:
-            spec["settings"][key] = _value(key, value, VARIABLES[key].default)
+    spec["repeats"] = repeats_of(params.get("repeats", ""))
+    spec["settings"] = settings_of(params.get("set", ""), but=(spec["variable"],))
+    spec["price_per_device_hour"], spec["slo"] = preferences().price, preferences().slo or None
     return spec
 
 
-def _value(name: str, text: str | None, otherwise: Value) -> Value:
+def settings_text(settings: Mapping[str, Value]) -> str | None:
+    """Settings as the address has them; None without any."""
+    return ",".join(f"{name}={value}" for name, value in settings.items()) or None
+
+
+def settings_of(text: str, but: Collection[str]) -> dict[str, Value]:
+    """Settings of the address; unknown ones, and those of `but`, are passed over."""
+    found: dict[str, Value] = {}
+    for part in filter(None, text.split(",")):
+        name, _, value = part.partition("=")
+        if name in VARIABLES and name not in but:
+            found[name] = value_or(name, value, VARIABLES[name].default)
+    return found
+
+
+def repeats_of(text: str) -> int | str:
+    """Repeats of the address, else the usual ones."""
+    return int(text) if text.isdigit() and text != "0" else "auto" if text == "auto" else DEFAULT_REPEATS
+
+
+def value_or(name: str, text: str | None, otherwise: Value) -> Value:
     if text is None:
         return otherwise
     try:

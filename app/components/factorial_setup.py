@@ -8,14 +8,14 @@ from typing import Any
 import streamlit as st
 
 from app.components.draft import STARTS
-from app.components.factorial_draft import draft, version
-from app.components.picker import REPEAT_CHOICES, value_input
+from app.components.factorial_draft import KEY, LABELS, draft, note_change, version, write_address
+from app.components.picker import REPEAT_CHOICES
 from app.components.run_button import run_button
+from app.components.undo import undo_button
+from app.components.variable_input import variable_control
 from app.state import t
 from core_engine.variables import VARIABLES
 from experiments.workloads import WORKLOADS
-
-LABELS = ("two.first", "two.second")
 
 
 def setup(*, active: bool, cancelling: bool, on_run: Callable[[], None], on_cancel: Callable[[], None]) -> None:
@@ -43,6 +43,10 @@ def setup(*, active: bool, cancelling: bool, on_run: Callable[[], None], on_canc
             run_button(active=active, cancelling=cancelling, on_run=on_run, on_cancel=on_cancel)
         settings = ", ".join(f"{name}={value}" for name, value in current["settings"].items())
         st.caption(t("two.held", settings=settings) if settings else t("two.held_defaults"))
+    note_change()
+    if not active:
+        undo_button(KEY)
+    write_address()
 
 
 def _factor(current: dict[str, Any], place: int, active: bool) -> None:
@@ -62,4 +66,4 @@ def _factor(current: dict[str, Any], place: int, active: bool) -> None:
         with column:
             label = t("picker.candidate" if arm else "picker.baseline")
             key = f"two-value-{place}-{arm}-{name}-{version()}"
-            values[arm] = value_input(VARIABLES[name], label, values[arm], key, disabled=active)
+            values[arm] = variable_control(VARIABLES[name], label, values[arm], key, disabled=active)

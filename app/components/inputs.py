@@ -12,6 +12,7 @@ from typing import Any
 import streamlit as st
 
 from app.components.section import escape
+from app.components.undo import remember
 from app.state import set_address, t
 
 Label = Callable[[Any], str]
@@ -30,9 +31,9 @@ def choice(page: str, name: str, label: str, options: Sequence[str], default: st
     """One of a list, in a select box."""
     key = key_of(page, name)
     if st.session_state.get(key) not in options:
-        _start(page, name, lambda text: text if text in options else None, default)
+        begin_with(page, name, lambda text: text if text in options else None, default)
     value: str = st.selectbox(label, options, format_func=shown, key=key, **more)
-    _keep(page, name, value)
+    keep(page, name, value, label)
     return value
 
 
@@ -40,9 +41,9 @@ def segments(page: str, name: str, label: str, options: Sequence[str], default: 
     """One of a few, side by side."""
     key = key_of(page, name)
     if st.session_state.get(key) not in options:
-        _start(page, name, lambda text: text if text in options else None, default)
+        begin_with(page, name, lambda text: text if text in options else None, default)
     value = st.segmented_control(label, options, format_func=shown, key=key, required=True, width="stretch")
-    _keep(page, name, value or default)
+    keep(page, name, value or default, label)
     return value or default
 
 
@@ -52,21 +53,21 @@ def several(
     """Any number of a list, in its order; in the address they are joined by commas, and none is "-"."""
     key = key_of(page, name)
     if not set(st.session_state.get(key, [None])) <= set(options):
-        _start(page, name, lambda text: _several(text, options), list(default))
+        begin_with(page, name, lambda text: _several(text, options), list(default))
     chosen = st.pills(label, options, selection_mode="multi", format_func=shown, key=key)
     value = [option for option in options if option in chosen]
-    _keep(page, name, ",".join(value) or NO_CHOICE)
+    keep(page, name, ",".join(value) or NO_CHOICE, label)
     return value
 
 
-def text(page: str, name: str, label: str, default: str, **more: Any) -> str:
-    """A line of text; empty stands for the default."""
+def text(page: str, name: str, label: str, default: str, *, empty: bool = False, **more: Any) -> str:
+    """A line of text; an empty one stands for the default unless it may be empty."""
     key = key_of(page, name)
+    empty = empty or not default
     if key not in st.session_state:
-        nothing = None if default else ""  # an empty text is a choice where nothing is the default
-        _start(page, name, lambda given: given.strip() or nothing, default)
-    value = st.text_input(label, key=key, **more).strip() or default
-    _keep(page, name, value)
+        begin_with(page, name, lambda given: given.strip() or ("" if empty else None), default)
+    value = st.text_input(label, key=key, **more).strip() or ("" if empty else default)
+    keep(page, name, value, label)
     return value
 
 
@@ -74,9 +75,9 @@ def whole(page: str, name: str, label: str, default: int, low: int, high: int, *
     """A whole number from `low` to `high`."""
     key = key_of(page, name)
     if key not in st.session_state:
-        _start(page, name, lambda text: _whole(text, low, high), default)
+        begin_with(page, name, lambda text: _whole(text, low, high), default)
     value = int(st.number_input(label, low, high, key=key, **more))
-    _keep(page, name, value)
+    keep(page, name, value, label)
     return value
 
 
@@ -84,9 +85,9 @@ def decimal(page: str, name: str, label: str, default: float, low: float, high: 
     """A number from `low` to `high`."""
     key = key_of(page, name)
     if key not in st.session_state:
-        _start(page, name, lambda text: _decimal(text, low, high), default)
+        begin_with(page, name, lambda text: _decimal(text, low, high), default)
     value = float(st.number_input(label, low, high, key=key, **more))
-    _keep(page, name, f"{value:g}")
+    keep(page, name, f"{value:g}", label)
     return value
 
 
@@ -96,10 +97,10 @@ def rung(
     """A whole number on a slider of round values; one of the address that lies between two is put among them."""
     key = key_of(page, name)
     if key not in st.session_state:
-        _start(page, name, lambda text: _whole(text, *bounds), default)
+        begin_with(page, name, lambda text: _whole(text, *bounds), default)
     options = sorted({*ladder, st.session_state[key]})
     value: int = st.select_slider(label, options, format_func=shown, key=key)
-    _keep(page, name, value)
+    keep(page, name, value, label)
     return value
 
 
@@ -119,12 +120,21 @@ def switch(page: str, name: str, label: str, **more: Any) -> bool:
     """On or off; off is not written into the address."""
     key = key_of(page, name)
     if key not in st.session_state:
-        _start(page, name, {"1": True, "0": False}.get, False)
+        begin_with(page, name, {"1": True, "0": False}.get, False)
     value = bool(st.checkbox(label, key=key, **more))
-    _keep(page, name, "1" if value else "0")
+    keep(page, name, "1" if value else "0", label)
     if not value:
         set_address(**{name: None})
     return value
+
+
+def clear(page: str, *names: str) -> None:
+    """Let these inputs begin anew with their defaults."""
+    for name in names:
+        key = key_of(page, name)
+        st.session_state.pop(key, None)
+        st.session_state.get(KEPT, {}).pop(key, None)
+        set_address(**{name: None})
 
 
 def passed_over(page: str) -> None:
@@ -135,7 +145,7 @@ def passed_over(page: str) -> None:
         st.warning(t("calc.passed_over", values=escape(listed)))
 
 
-def _start(page: str, name: str, read: Callable[[str], Any], default: Any) -> None:
+def begin_with(page: str, name: str, read: Callable[[str], Any], default: Any) -> None:
     """Set a widget's first value; `read` gives None for a text that is not accepted."""
     key, asked = key_of(page, name), st.query_params.get(name)
     refused = st.session_state.setdefault(REFUSED, {})
@@ -152,10 +162,14 @@ def _start(page: str, name: str, read: Callable[[str], Any], default: Any) -> No
         refused[key] = (name, asked, None)
 
 
-def _keep(page: str, name: str, value: Any) -> None:
-    """Remember the value for the return to this page, and write it into the address."""
+def keep(page: str, name: str, value: Any, label: str) -> None:
+    """Remember the value for the return to this page, and what it was before, and write it into the address."""
     key, text = key_of(page, name), str(value)
-    st.session_state.setdefault(KEPT, {})[key] = text
+    kept = st.session_state.setdefault(KEPT, {})
+    before = kept.get(key)
+    kept[key] = text
+    if before not in (None, text):
+        remember(page, label, lambda: _take_back(page, name, before))
     refused = st.session_state.get(REFUSED, {})
     if key in refused:
         label, asked, used = refused[key]
@@ -164,6 +178,14 @@ def _keep(page: str, name: str, value: Any) -> None:
         else:
             refused[key] = (label, asked, text)
     set_address(**{name: text})
+
+
+def _take_back(page: str, name: str, before: str) -> None:
+    """Let the input begin with an earlier value when it is drawn next."""
+    key = key_of(page, name)
+    st.session_state.pop(key, None)
+    st.session_state.setdefault(KEPT, {})[key] = before
+    set_address(**{name: before})
 
 
 def _several(text: str, options: Sequence[str]) -> list[str] | None:

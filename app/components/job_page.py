@@ -7,10 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
 from app.components.failed import failed_run
 from app.components.inputs import passed_over
 from app.components.stored_job import cancel, must_predict, resume, resume_button, shown_run, start, tell, told
+from app.components.undo import undo_button
 from app.state import store, t
 from app.visitor import is_mine, may_change
 from experiments import jobs
@@ -64,11 +66,17 @@ class JobPage:
     own: Callable[[Run], bool] = lambda run: True
 
 
-def job_page(page: JobPage) -> None:
-    """Draw it for the run in the address, or the newest one."""
+def question(name: str, above: DeltaGenerator | None = None) -> None:
+    """A page's question and what it does; above: where it stands when something was drawn before it."""
+    with above or st.container():
+        st.title(t(f"{name}.question"), anchor=False)
+        st.caption(t(f"{name}.caption"))
+
+
+def job_page(page: JobPage, above: DeltaGenerator | None = None) -> None:
+    """Draw it for the run in the address, or the newest one; above: where its question stands, if not here."""
     name = page.name
-    st.title(t(f"{name}.question"), anchor=False)
-    st.caption(t(f"{name}.caption"))
+    question(name, above)
     run = shown_run(name, page.kind, t(f"{name}.stored"), page.what, page.own)
     active = run is not None and run.state in jobs.ACTIVE
     ask, lock_in = page.ask, page.lock_in
@@ -86,6 +94,8 @@ def job_page(page: JobPage) -> None:
         on_cancel=lambda: cancel(name, run),
     )
     passed_over(name)
+    if not active:
+        undo_button(name)
     told(name)
     if run is None:
         st.markdown(t(f"{name}.intro"))

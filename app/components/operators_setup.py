@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.components.inputs import choice, text
+from app.components.inputs import choice
 from app.components.operators_words import step_name, varied_name
 from app.components.run_button import run_button
+from app.components.variable_input import variable_input
 from app.state import t
-from core_engine.variables import VARIABLES
 from experiments.operators_setup import DTYPES, REPEATS, STEPS, VARIED, Choice
 
 
@@ -35,9 +35,8 @@ def setup(
         with columns[3]:
             place = st.container()
         with st.expander(t("quant.other_model"), icon=":material/tune:", type="compact"):
-            default = str(VARIABLES["model"].default)
-            model = text(page, "model", t("var.model"), default, help=t("picker.path_help"))
-            dtype = choice(page, "dtype", t("quant.dtype"), DTYPES, DTYPES[0], str.upper)
+            model = str(variable_input(page, "model", "model"))
+            dtype = str(variable_input(page, "dtype", "dtype", default=DTYPES[0], choices=DTYPES))
         found = Choice(step, varied, int(repeats), model, dtype)
         with place:
             run_button(

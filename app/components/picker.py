@@ -12,6 +12,8 @@ from app.components.factorial_draft import begin
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
 from app.components.section import escape
+from app.components.undo import undo_button
+from app.components.variable_input import variable_control
 from app.navigation import page_of
 from app.state import t, workload_name
 from core_engine.variables import VARIABLES, Value, Variable, parse_value
@@ -34,7 +36,7 @@ def picker(
         columns = st.columns([1.25, 2.2, 1.7, 0.95], vertical_alignment="bottom")
         with columns[0], st.container(key="variable_box"):
             _variable(current, active)
-        with columns[1]:
+        with columns[1], st.container(key="arm_values"):
             for place, column in enumerate(st.columns(2, wrap=False)):
                 with column:
                     _arm_value(entry, place, active)
@@ -50,6 +52,9 @@ def picker(
         _held_equal(current, active)
         if not active:
             _guess_and_repeats(current)
+    drafts.note_change()
+    if not active:
+        undo_button(drafts.KEY)
     drafts.write_address()
 
 
@@ -72,21 +77,7 @@ def _arm_value(entry: Variable, place: int, active: bool) -> None:
     current = drafts.draft()
     label = t("picker.candidate" if place else "picker.baseline")
     key = f"value-{place}-{entry.name}-{drafts.version()}"
-    current["values"][place] = value_input(entry, label, current["values"][place], key, disabled=active)
-
-
-def value_input(entry: Variable, label: str, value: Value, key: str, *, disabled: bool = False) -> Value:
-    """An input for one variable; the value it holds, which is always accepted by the registry."""
-    if entry.kind == "choice":
-        index = entry.choices.index(str(value))
-        return st.selectbox(label, entry.choices, index=index, key=key, disabled=disabled)
-    if entry.kind == "path":
-        return st.text_input(label, str(value), key=key, disabled=disabled, help=t("picker.path_help")) or str(value)
-    low, high = entry.minimum or 0, entry.maximum or 0
-    if entry.kind == "int":
-        top = min(int(high), 2**53 - 1)  # the browser counts whole numbers no further
-        return int(st.number_input(label, int(low), top, int(value), key=key, disabled=disabled))
-    return float(st.number_input(label, float(low), float(high), float(value), key=key, disabled=disabled))
+    current["values"][place] = variable_control(entry, label, current["values"][place], key, disabled=active)
 
 
 def _workload(current: dict[str, Any], active: bool) -> None:
@@ -139,7 +130,7 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
     if entry.name == "graph":
         st.caption(stand_in(current["settings"]))
     key = f"held-{entry.name}-{drafts.version()}"
-    value = value_input(entry, t("picker.set_both"), _held_value(current, entry), key)
+    value = variable_control(entry, t("picker.set_both"), _held_value(current, entry), key)
     st.caption(t("picker.default", value=entry.default))
     if value != _held_value(current, entry):
         try:
@@ -175,7 +166,7 @@ def _held_text(current: dict[str, Any], entry: Variable) -> str:
 
 def _guess_and_repeats(current: dict[str, Any]) -> None:
     left, right = st.columns([2, 1], vertical_alignment="bottom")
-    with left:
+    with left, st.container(key="guess_box"):
         guess = current.get("guess_pct")
         current["guess_pct"] = st.number_input(
             t("picker.guess"),

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app.components.hardware import cards
 from app.components.inputs import choice, decimal, several, switch, whole
+from app.components.money import price
 from app.components.run_button import run_button
 from app.state import t
 from experiments.planner.spec import MOST_DEVICES, MOST_GPUS
@@ -50,7 +51,7 @@ def _rest(page: str, model: str) -> PlanChoice:
         for column, name in zip(st.columns(len(shown)), shown, strict=True):
             with column:
                 label = t("plan.price_of", card=known[name].label)
-                prices[name] = decimal(page, f"price_{name}", label, 1.0, 0.01, 1000.0)
+                prices[name] = price(page, label, f"price_{name}")
     first, second, third, fourth, fifth, sixth = st.columns(6)
     with first:
         rate = decimal(page, "rate", t("plan.rate"), 20.0, 0.01, 100_000.0)

@@ -7,6 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.components.inputs import choice, segments, several, text
+from app.components.objectives import objectives
 from app.components.run_button import run_button
 from app.components.section import escape
 from app.state import language, t, workload_name
@@ -24,7 +25,6 @@ from experiments.playbook_view import (
 from experiments.workloads import WORKLOADS
 
 STARTS = ("foot", "defaults")
-SLO_EXAMPLE = "ttft_p95=5,itl_p95=0.5"  # as it is typed, in any language
 
 
 def setup(
@@ -65,7 +65,7 @@ def _more(page: str, recipe: str) -> tuple[str, str, str, str, str]:
     """Objectives, start, repeats, items and settings."""
     left, middle, right = st.columns([2, 1, 1], vertical_alignment="bottom")
     with left:
-        slo = text(page, "slo", t("playbook.slo"), "", help=t("playbook.slo_help"), placeholder=SLO_EXAMPLE)
+        slo = objectives(page, "playbook.slo", "playbook.slo_help")
     with middle:
         repeats = choice(page, "repeats", t("picker.repeats"), REPEATS, "5", _repeats)
     with right:

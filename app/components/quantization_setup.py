@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.components.format_names import weights_name
-from app.components.inputs import choice, several, text
+from app.components.inputs import choice, several
 from app.components.run_button import run_button
+from app.components.variable_input import variable_input
 from app.state import t
-from core_engine.variables import VARIABLES
 from experiments.quantization_setup import (
     DEFAULT_KV,
     DEFAULT_WEIGHTS,
@@ -23,6 +23,8 @@ from experiments.quantization_setup import (
 )
 
 ALL_ITEMS = "all"
+# Input of this page -> its variable.
+OF_THE_WEIGHTS = {"group": "weight_group", "symmetric": "weight_symmetric", "head": "head_weights"}
 
 
 def setup(
@@ -57,30 +59,19 @@ def _more(page: str) -> dict[str, Any]:
     """What holds for all candidates that it means something for."""
     columns = st.columns(5)
     found: dict[str, Any] = {}
-    for column, (name, variable) in zip(
-        columns, (("group", "weight_group"), ("symmetric", "weight_symmetric"), ("head", "head_weights")), strict=False
-    ):
-        entry = VARIABLES[variable]
+    for column, (name, variable) in zip(columns, OF_THE_WEIGHTS.items(), strict=False):
         with column:
-            shown = t(f"quant.{name}"), entry.choices, str(entry.default)
-            found[name] = choice(page, name, *shown, _named(name), help=t(f"help.{variable}"))
+            found[name] = variable_input(page, name, variable)
     with columns[3]:
-        found["dtype"] = choice(
-            page, "dtype", t("quant.dtype"), DTYPES, DTYPES[0], str.upper, help=t("quant.dtype_help")
-        )
+        label = t("quant.dtype")
+        found["dtype"] = variable_input(page, "dtype", "dtype", label=label, default=DTYPES[0], choices=DTYPES)
     with columns[4]:
         options = [ALL_ITEMS if limit is None else str(limit) for limit in LIMITS]
         limit = choice(page, "limit", t("quant.limit"), options, ALL_ITEMS, _limit_label, help=t("quant.limit_help"))
         found["limit"] = None if limit == ALL_ITEMS else int(limit)
     with st.expander(t("quant.other_model"), icon=":material/tune:", type="compact"):
-        found["model"] = text(
-            page, "model", t("var.model"), str(VARIABLES["model"].default), help=t("picker.path_help")
-        )
+        found["model"] = variable_input(page, "model", "model")
     return found
-
-
-def _named(name: str) -> Callable[[str], str]:
-    return str if name == "group" else lambda value: t(f"quant.{name}_{value}")
 
 
 def _kv_label(name: str) -> str:

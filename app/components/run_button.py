@@ -26,5 +26,5 @@ def run_button(
         return
     st.button(
         t(label), icon=":material/play_arrow:", type="primary" if primary else "secondary", on_click=on_run,
-        disabled=disabled, width="stretch", key="run",
+        disabled=disabled, width="stretch", key="run", shortcut="Ctrl+Enter",
     )  # fmt: skip

@@ -6,12 +6,15 @@ from typing import Any
 
 import pandas as pd
 import streamlit as st
+from streamlit.delta_generator import DeltaGenerator
 
-from app.components.calculator import files, kv_choice, link, weights_choice
+from app.components.calculator import files, kv_choice, link, tp_choice, weights_choice
 from app.components.hardware import cards
-from app.components.inputs import choice, decimal, whole
+from app.components.inputs import choice, decimal, passed_over, whole
+from app.components.money import price
 from app.components.section import escape, section_head
 from app.components.simulator_trust import trust
+from app.components.undo import undo_button
 from app.state import badge, sentences, t, translated
 from core_engine.variables import KV_DTYPES
 from experiments.planner.spec import CARDS_IN_A_NODE, PPS, TPS
@@ -24,12 +27,15 @@ from ledger.presets import presets
 MOST_REPLICAS = 64
 
 
-def simulate(page: str) -> None:
-    """Draw the inputs and what they give."""
-    st.title(t("plan.sim_question"), anchor=False)
-    st.caption(t("plan.sim_caption"))
+def simulate(page: str, above: DeltaGenerator) -> None:
+    """Draw the inputs and what they give; its question stands in `above`."""
+    with above:
+        st.title(t("plan.sim_question"), anchor=False)
+        st.caption(t("plan.sim_caption"))
     with st.container(border=True):
         asked = _inputs(page)
+    passed_over(page)
+    undo_button(page)
     try:
         _figures(asked, _simulated(asked))
     except (InputError, CannotRunError) as error:
@@ -54,7 +60,7 @@ def _inputs(page: str) -> Deployment:
         kv_dtype = kv_choice(page)
     columns = st.columns(6)
     with columns[0]:
-        tp = choice(page, "tp", t("calc.tp"), [str(n) for n in TPS], "1", str)
+        tp = tp_choice(page, max(TPS))
     with columns[1]:
         pp = choice(page, "pp", t("ledger.pp"), [str(n) for n in (*PPS, CARDS_IN_A_NODE)], "1", str)
     with columns[2]:
@@ -64,7 +70,7 @@ def _inputs(page: str) -> Deployment:
     with columns[4]:
         seqs = whole(page, "seqs", t("plan.seqs"), 256, 1, 1024)
     with columns[5]:
-        price = decimal(page, "price", t("plan.price"), 1.0, 0.01, 1000.0)
+        per_hour = price(page, t("plan.price"))
     load = st.columns(3)
     with load[0]:
         rate = decimal(page, "rate", t("plan.rate"), 20.0, 0.01, 100_000.0)
@@ -74,7 +80,7 @@ def _inputs(page: str) -> Deployment:
         answer = whole(page, "out", t("plan.output"), 256, 1, 4096)
     assert kv_dtype in KV_DTYPES
     return Deployment(
-        model, gpu, int(tp), int(pp), replicas, prefill, weights, kv_dtype, seqs, rate, prompt, answer, price
+        model, gpu, int(tp), int(pp), replicas, prefill, weights, kv_dtype, seqs, rate, prompt, answer, per_hour
     )
 
 

@@ -7,14 +7,15 @@ from typing import Any
 
 import streamlit as st
 
-from app.components.inputs import choice, several, text
+from app.components.inputs import choice, several
 from app.components.run_button import run_button
 from app.components.speculation_words import form_name, part_name
+from app.components.variable_input import variable_input
 from app.state import t
 from core_engine.variables import VARIABLES
 from experiments.speculation.spec import FORMS
 from experiments.speculation.tasks import TASKS
-from experiments.speculation_setup import ANSWERS, DTYPES, LENGTHS, REPEATS, SWEEPS, TARGETS, Choice
+from experiments.speculation_setup import ANSWERS, DTYPES, REPEATS, SWEEPS, TARGETS, Choice
 
 
 def setup(
@@ -50,7 +51,7 @@ def _more(page: str) -> dict[str, Any]:
     with columns[0]:
         target = choice(page, "target", t("spec.target"), TARGETS, TARGETS[0], _target, help=t("spec.target_help"))
     with columns[1]:
-        k = choice(page, "k", t("spec.k"), [str(n) for n in LENGTHS], "4", str, help=t("help.num_draft_tokens"))
+        k = variable_input(page, "k", "num_draft_tokens")
     with columns[2]:
         answer = choice(page, "tokens", t("spec.tokens"), [str(n) for n in ANSWERS], "64", str)
     with columns[3]:
@@ -59,8 +60,8 @@ def _more(page: str) -> dict[str, Any]:
         sweep = choice(page, "sweep", t("spec.sweep"), list(SWEEPS), "32", _sweep, help=t("spec.sweep_help"))
     with st.expander(t("quant.other_model"), icon=":material/tune:", type="compact"):
         default = str(VARIABLES["model"].default)
-        path = text(page, "model", t("var.model"), default, help=t("picker.path_help"))
-        dtype = choice(page, "dtype", t("quant.dtype"), DTYPES, DTYPES[0], str.upper)
+        path = str(variable_input(page, "model", "model"))
+        dtype = str(variable_input(page, "dtype", "dtype", default=DTYPES[0], choices=DTYPES))
     return {
         "num_draft_tokens": int(k), "max_tokens": int(answer), "repeats": int(repeats), "sweep": sweep,
         "model": target if path == default else path, "dtype": dtype,

@@ -7,11 +7,11 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.components.inputs import choice, decimal, text
+from app.components.money import price
+from app.components.objectives import objectives
 from app.components.run_button import run_button
 from app.state import t, workload_name
 from experiments.sweep_setup import ANSWERS, OWN, RANGES, REPEATS, WORKLOADS, Choice
-
-SLO_EXAMPLE = "ttft_p95=0.5,itl_p95=0.1"  # as it is typed, in any language
 
 
 def setup(
@@ -31,7 +31,7 @@ def setup(
         with second:
             over = choice(page, "over", t("load.over"), [*RANGES, OWN], "clients_8", _range, help=t("load.over_help"))
         with third:
-            slo = text(page, "slo", t("load.slo"), "", help=t("load.slo_help"), placeholder=SLO_EXAMPLE)
+            slo = objectives(page, "load.slo", "load.slo_help")
         typed = text(page, "range", t("load.typed"), "rate=0.5,1,2", help=t("load.typed_help")) if over == OWN else ""
         columns = st.columns(4)
         with columns[0]:
@@ -42,8 +42,8 @@ def setup(
         with columns[2]:
             demand = decimal(page, "demand", t("load.demand"), 0.0, 0.0, 1e6, help=t("load.demand_help"))
         with columns[3]:
-            price = decimal(page, "price", t("load.price"), 1.0, 0.001, 10_000.0)
-        found = Choice(workload, over, typed, slo, int(repeats), int(answer), price, demand)
+            per_hour = price(page, t("load.price"))
+        found = Choice(workload, over, typed, slo, int(repeats), int(answer), per_hour, demand)
         with button:
             run_button(
                 active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel, primary=primary

@@ -11,6 +11,7 @@ from app.components.advisor_test import start, tested
 from app.components.inputs import passed_over
 from app.components.section import escape
 from app.components.stored_job import tell, told
+from app.components.undo import undo_button
 from app.state import store, t, translated
 from experiments.advisor_view import Asked, asked
 from ledger.errors import CannotRunError, InputError
@@ -24,6 +25,7 @@ def page() -> None:
     st.caption(t("advisor.caption"))
     question = setup(PAGE)
     passed_over(PAGE)
+    undo_button(PAGE)
     told(PAGE)
     if question is None:
         st.markdown(t("advisor.intro"))

@@ -7,8 +7,9 @@ from typing import Any
 import streamlit as st
 
 from app.components.claim_parts import claim_card, claim_detail, conditions, verdict_word
+from app.components.empty import empty
 from app.components.failed import failed_run
-from app.components.inputs import choice, passed_over
+from app.components.inputs import choice, clear, passed_over
 from app.components.job_live import live_job
 from app.components.section import escape
 from app.components.stored_job import cancel, resume, resume_button, start, told
@@ -61,7 +62,7 @@ def _all(found: dict[str, Outcome]) -> None:
     _stopped(newest)
     claims = _chosen(found)
     if not claims:
-        st.info(t("claims.none"))
+        empty(t("claims.none"), t("empty.clear_filter"), lambda: clear("claims", "verdict", "kind"), "filter_alt_off")
     for chapter, rows in chapters(claims):
         st.markdown(f"## {t(f'claims.chapter_{chapter}')}")
         for claim in rows:

@@ -12,6 +12,7 @@ from app.components.hardware import card_name, cards, gpu_choice
 from app.components.inputs import choice, decimal, segments, whole
 from app.components.lever_savings import lever_savings
 from app.components.model_input import model_choice, model_source, spec_of, warn_assumed
+from app.components.money import price
 from app.state import store, t
 from experiments.calculator_commands import cost_command
 from experiments.cost_view import SOURCES, CostSetting, CostView, cost_view, measured_rates
@@ -51,7 +52,7 @@ def _inputs() -> tuple[ModelSource, str, CostSetting] | None:
     with third:
         output_tokens = whole(PAGE, "output_tokens", t("cost.output_tokens"), 500, 1, 2**24)
     with fourth:
-        price = decimal(PAGE, "price", t("cost.price"), 1.0, 0.0, 1e6, format="%g", help=t("cost.price_help"))
+        per_hour = price(PAGE, t("cost.price"), low=0.0, help=t("cost.price_help"))
     first, second, third, fourth, fifth = st.columns([2.4, 2, 1, 1, 0.8])
     with first:
         model = model_choice(PAGE, typed=False)
@@ -68,7 +69,7 @@ def _inputs() -> tuple[ModelSource, str, CostSetting] | None:
     levers = _levers(throughput["source"], weights, kv_dtype, throughput["concurrency"])
     if source is None:
         return None
-    fixed: dict[str, Any] = {"weights": weights, "kv_dtype": kv_dtype, "tp": int(tp), "price_per_device_hour": price}
+    fixed: dict[str, Any] = {"weights": weights, "kv_dtype": kv_dtype, "tp": int(tp), "price_per_device_hour": per_hour}
     return source, gpu, CostSetting(rate, input_tokens, output_tokens, **fixed, **throughput, levers=levers)
 
 

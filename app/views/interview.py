@@ -7,7 +7,8 @@ from datetime import datetime
 import streamlit as st
 
 from app.components import interview_parts as parts
-from app.components.inputs import choice, decimal, passed_over, segments, whole
+from app.components.empty import empty
+from app.components.inputs import choice, clear, decimal, passed_over, segments, whole
 from app.components.live import duration
 from app.components.section import escape
 from app.state import sentences, set_address, t
@@ -77,7 +78,7 @@ def _nothing_due() -> None:
 def _score() -> None:
     stored = progress().answers()
     if not stored:
-        st.info(t("interview.no_answers"))
+        empty(t("interview.no_answers"), t("interview.practice"), lambda: clear(PAGE, "mode"), "quiz")
         return
     parts.sheet(score(stored), "interview-score")
     st.caption(sentences([t("interview.due", count=len(progress().due())), t("interview.boxes")]))

@@ -21,13 +21,14 @@ RANKS, APART = "ranks", "apart"
 
 def page() -> None:
     """Draw the half that the address asks for."""
+    above = st.container()
     half = segments(
         PAGE, "half", t("parallel.half"), (RANKS, APART), _half_of_run(), lambda name: t(f"parallel.half_{name}")
     )
     if half == RANKS:
-        job_page(JobPage(RANKS, "claim", _ranks, ranks_parts.setup, _live, ranks_parts.results, own=is_of_ranks))
+        job_page(JobPage(RANKS, "claim", _ranks, ranks_parts.setup, _live, ranks_parts.results, own=is_of_ranks), above)
     else:
-        job_page(JobPage(APART, "jitter", _arms, jitter_parts.setup, _live, jitter_parts.results))
+        job_page(JobPage(APART, "jitter", _arms, jitter_parts.setup, _live, jitter_parts.results), above)
 
 
 def _half_of_run() -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import streamlit as st
+
 from app.components.inputs import segments
 from app.components.job_live import live_job
 from app.components.job_page import JobPage, job_page
@@ -19,11 +21,12 @@ PLAN, ONE = "plan", "one"
 
 def page() -> None:
     """Draw the half that the address asks for."""
+    above = st.container()
     half = segments(PAGE, "half", t("plan.half"), (PLAN, ONE), PLAN, lambda name: t(f"plan.half_{name}"))
     if half == ONE:
-        simulate(PAGE)
+        simulate(PAGE, above)
     else:
-        job_page(JobPage(PAGE, "plan", _what, setup, _live, results))
+        job_page(JobPage(PAGE, "plan", _what, setup, _live, results), above)
 
 
 def _what(run: Run) -> str:

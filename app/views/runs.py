@@ -9,6 +9,7 @@ from typing import Any
 import streamlit as st
 
 from app import own_jobs
+from app.components.empty import empty
 from app.components.report_files import report_formats
 from app.components.section import escape
 from app.navigation import page_of
@@ -29,6 +30,7 @@ from ledger.errors import CannotRunError, InputError
 
 PAGE_SIZE = 25
 MOST_COMPARED = 4
+CLEARED = "runs-cleared"  # how often: part of the filters' keys, so that they begin anew
 # Kind of run -> the page that shows it.
 PAGES: dict[str, str] = {
     "compare": "workbench",
@@ -60,7 +62,10 @@ def page() -> None:
     start = _first_shown(count)
     listed = [_as_it_is(run) for run in store().list_runs(PAGE_SIZE, offset=start, **chosen)]
     if not listed:
-        st.markdown(t("runs.none_found" if any(chosen.values()) else "runs.empty"))
+        if any(chosen.values()):
+            empty(t("runs.none_found"), t("empty.clear_filter"), _clear_filters, "filter_alt_off")
+        else:
+            empty(t("runs.empty"), t("empty.to_workbench"), "workbench", "science")
         return
     _comparison(listed)
     for run in listed:
@@ -77,7 +82,10 @@ def _as_it_is(run: Run) -> Run:
 def _filters() -> dict[str, Any]:
     """The filter row; what is chosen stands in the address."""
     with st.container(horizontal=True, vertical_alignment="bottom"):
-        text = st.text_input(t("runs.text"), st.query_params.get("text", ""), placeholder=t("runs.text_help"))
+        text = st.text_input(
+            t("runs.text"), st.query_params.get("text", ""), placeholder=t("runs.text_help"),
+            key=f"runs-text-{st.session_state.get(CLEARED, 0)}",
+        )  # fmt: skip
         options = {"kind": list(KINDS), "state": list(STATES), "workload": store().workloads()}
         labels: dict[str, Callable[[str], str]] = {
             "kind": _kind, "state": lambda name: t(f"runs.state_{name}"), "workload": short_name,
@@ -92,7 +100,13 @@ def _choice(name: str, options: list[str], label: Callable[[str], str]) -> str |
     """A box with the options and "all"."""
     asked = st.query_params.get(name)
     index = options.index(asked) if asked in options else None
-    return st.selectbox(t(f"runs.{name}"), options, index=index, format_func=label, placeholder=t("runs.all"))
+    key = f"runs-{name}-{st.session_state.get(CLEARED, 0)}"
+    return st.selectbox(t(f"runs.{name}"), options, index, format_func=label, placeholder=t("runs.all"), key=key)
+
+
+def _clear_filters() -> None:
+    st.session_state[CLEARED] = st.session_state.get(CLEARED, 0) + 1
+    set_address(text=None, kind=None, state=None, workload=None, part=None)
 
 
 def _kind(name: str) -> str:

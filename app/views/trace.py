@@ -8,10 +8,10 @@ from typing import Any
 import streamlit as st
 
 from app.components.accounts import accounts_section
+from app.components.empty import empty
 from app.components.section import escape
 from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
-from app.navigation import page_of
 from app.state import set_address, store, t, workload_name
 from experiments.store import Run
 from experiments.trace_view import TraceView, arms_of, trace_view
@@ -62,8 +62,7 @@ def _run() -> Run | None:
             st.warning(t("page.unknown_run", id=escape(asked)))
             asked = None
     if not runs:
-        st.markdown(t("trace.no_runs"))
-        st.page_link(page_of("workbench"), label=t("nav.workbench"), icon=":material/science:")
+        empty(t("trace.no_runs"), t("empty.to_workbench"), "workbench", "science")
         return None
     ids = [run.id for run in runs]
     chosen = st.selectbox(

@@ -13,6 +13,7 @@ from app.components.next_step import next_step
 from app.components.picker import picker
 from app.components.results import results
 from app.components.section import escape
+from app.components.tour import tour
 from app.state import set_address, store, t
 from app.visitor import is_mine, may_change
 from experiments import jobs
@@ -27,6 +28,8 @@ def page() -> None:
     run = _shown_run()
     active = run is not None and run.state in jobs.ACTIVE
     _title(run)
+    if run is None:
+        tour()
     picker(
         active=active and run is not None and may_change(run),
         cancelling=run is not None and run.cancel_requested,

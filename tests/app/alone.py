@@ -26,6 +26,12 @@ def page_alone(page: str, **params: str) -> AppTest:
     return app
 
 
+def asked(app: AppTest, name: str) -> str:
+    """A parameter of the app's address, which a test's app holds as a list or as a text."""
+    found: str | list[str] = app.query_params[name]
+    return found if isinstance(found, str) else found[0]
+
+
 def texts(app: AppTest) -> str:
     parts: list[Any] = [*app.title, *app.markdown, *app.caption, *app.info, *app.warning, *app.error]
     return "\n".join(str(part.value) for part in parts)

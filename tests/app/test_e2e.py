@@ -128,7 +128,7 @@ def run_id_of(page: Any) -> str:
 
 def press_run(page: Any, address: str) -> str:
     page.goto(f"{address}/?{EXPERIMENT}")
-    page.get_by_role("button", name=re.compile(r"^(play_arrow)?\s*Run( again)?$")).click()
+    page.locator(".st-key-run button").click()
     page.get_by_role("button", name=re.compile("Cancel$")).wait_for()
     page.wait_for_url(re.compile(r"[?&]run=[0-9a-f]{8}"))
     return run_id_of(page)
