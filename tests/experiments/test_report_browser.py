@@ -121,7 +121,7 @@ def test_the_command_of_a_report_reproduces_the_verdict(tmp_path: Path, monkeypa
     monkeypatch.setenv("TRILEMMA_HOME", str(tmp_path / "home"))
     make_llama(model := tmp_path / "tiny")
     asked = [
-        "compare", "--vary", "max_wait_ms=1,400", "--workload", "equal", "--requests", "4", "--rate", "20",
+        "compare", "--vary", "max_wait_ms=1,400", "--workload", "mixed", "--requests", "4", "--rate", "20",
         "--max-output", "4", "--repeats", "3", "--set", f"model={model}", "--set", "dtype=fp32", "--set", "threads=1",
         "--set", "kv_memory_mib=4", "--set", "device=cpu", "--set", "batching=dynamic",
     ]  # fmt: skip
