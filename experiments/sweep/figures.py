@@ -53,6 +53,22 @@ def steady(record: Mapping[str, Any], clients: int) -> tuple[float, float] | Non
     return tokens * NS_PER_S / (end - start), ended * NS_PER_S / (end - start)
 
 
+RATES = ("output_tokens_per_s", "requests_per_s", "goodput_rps", "cost_per_million_output_tokens", "cost_per_request")
+
+
+def rates(metrics: Mapping[str, Any], held: tuple[float, float] | None) -> dict[str, float | None]:
+    """RATES of one run over the same span of time: the whole run, or where there is one the span of `steady`, whose
+    requests keep the objectives as often as all do and whose seconds cost as much.
+    """
+    found: dict[str, float | None] = {name: metrics[name] for name in RATES}
+    tokens, requests = metrics["output_tokens_per_s"], metrics["requests_per_s"]
+    if held is None or not all(held) or not tokens or not requests:
+        return found
+    by_tokens, by_requests = held[0] / tokens, held[1] / requests
+    times = (by_tokens, by_requests, by_requests, 1 / by_tokens, 1 / by_requests)
+    return {name: None if value is None else value * by for (name, value), by in zip(found.items(), times, strict=True)}
+
+
 def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """A point of the result (see docs/architecture.md, Sweeps): median over repeats, with what each repeat showed."""
     price = spec.price_per_device_hour
@@ -64,14 +80,14 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
     clients = point.load.concurrency
     held = [None if clients is None else steady(record, clients) for record in records]
     pressures = [kv_pressure(record) for record in records]
+    rated = [rates(*one) for one in zip(every, held, strict=True)]
     return {
         "label": point.label(spec.over),
         "value": point.value,
         "origin": point.origin,
         "load": {"concurrency": clients, "rate_rps": point.load.rate_rps, "text": point.load.text()},
         "num_requests": point.num_requests,
-        "output_tokens_per_s": _middle([one and one[0] for one in held]) or merged["output_tokens_per_s"],
-        "requests_per_s": _middle([one and one[1] for one in held]) or merged["requests_per_s"],
+        **{name: _middle([one[name] for one in rated]) for name in RATES},
         "offered_rps": _middle([one["offered_rps"] for one in grown]),
         "served_rps": _middle([one["served_rps"] for one in grown]),
         "growing": _most(one["growing"] for one in grown),
@@ -80,13 +96,10 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
         "latency_per_token_s": _middle(latencies),
         "ttft_p95_s": merged["ttft_s"]["p95"],
         "itl_p95_s": merged["itl_s"]["p95"],
-        "cost_per_million_output_tokens": merged["cost_per_million_output_tokens"],
-        "cost_per_request": merged["cost_per_request"],
-        "goodput_rps": merged["goodput_rps"],
         "slo_attainment": merged["slo_attainment"],
         "meets": _meets(merged["objectives"]),
         "kv": _pressures(pressures),
-        "repeats": [_repeat(*one) for one in zip(every, held, latencies, strict=True)],
+        "repeats": [_repeat(*one) for one in zip(every, rated, latencies, strict=True)],
         "metrics": {key: value for key, value in merged.items() if key not in ("workload", "config", "environment")},
         "warnings": _warnings(every, records, point),
         "environment": records[0]["environment"],
@@ -94,14 +107,14 @@ def point_json(spec: SweepSpec, point: Point, records: Sequence[Mapping[str, Any
     }
 
 
-def _repeat(metrics: Mapping[str, Any], held: tuple[float, float] | None, latency: float | None) -> dict[str, Any]:
+def _repeat(metrics: Mapping[str, Any], rated: Mapping[str, float | None], latency: float | None) -> dict[str, Any]:
     return {
-        "output_tokens_per_s": held[0] if held else metrics["output_tokens_per_s"],
-        "requests_per_s": held[1] if held else metrics["requests_per_s"],
+        "output_tokens_per_s": rated["output_tokens_per_s"],
+        "requests_per_s": rated["requests_per_s"],
         "ttft_p95_s": metrics["ttft_s"]["p95"],
         "itl_p95_s": metrics["itl_s"]["p95"],
         "itl_mean_s": metrics["itl_s"]["mean"],
-        "goodput_rps": metrics["goodput_rps"],
+        "goodput_rps": rated["goodput_rps"],
         "latency_per_token_s": latency,
     }
 
