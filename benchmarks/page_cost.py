@@ -61,7 +61,7 @@ def measure(windows: int, seconds: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, server(Path(folder)) as served, browser() as running:
         page = new_page(running)
         page.goto(f"{served.url}/?{EXPERIMENT}")
-        page.get_by_role("button", name=re.compile(r"^(play_arrow)?\s*Run( again)?$")).click()
+        page.get_by_role("button", name=re.compile(r"^(play_arrow)?\s*Run( again)?(\s*Ctrl \+ Enter)?$")).click()
         page.wait_for_url(re.compile(r"[?&]run=[0-9a-f]{8}"))
         run_id = page.url.split("run=")[1][:8]
         store = Store(Path(folder) / "runs.sqlite3")

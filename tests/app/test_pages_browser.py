@@ -32,7 +32,7 @@ class Visit(NamedTuple):
     def button(self, key: str) -> Any:
         """The button with a message of the catalogue on it, an icon before it or not."""
         said = re.escape(translate(self.lang, key))
-        return self.page.get_by_role("button", name=re.compile(rf"(^|\s|[a-z_]){said}$")).first
+        return self.page.get_by_role("button", name=re.compile(rf"(^|\s|[a-z_]){said}(\s*Ctrl \+ Enter)?$")).first
 
     def sees(self, text: str) -> None:
         """Wait until the page says it, in these letters."""
