@@ -65,7 +65,8 @@ def chooses(box: int) -> Act:
         options.first.wait_for()
         options.nth(next(i for i, name in enumerate(options.all_inner_texts()) if name != chosen)).click()
         visit.page.wait_for_function(
-            "before => document.querySelector('.st-key-verdict_sentence').innerText !== before", arg=before
+            "before => ![null, before].includes(document.querySelector('.st-key-verdict_sentence')?.innerText ?? null)",
+            arg=before,
         )
 
     return act
