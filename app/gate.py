@@ -15,6 +15,7 @@ from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
 from app.i18n import LANGUAGE_NAMES, translate
+from app.visitor_cookie import values_in
 from experiments.server.access import digest, host_name, is_secret
 
 Scope = Mapping[str, Any]
@@ -72,8 +73,7 @@ class Gate:
         return scope["type"] == "http" and scope["path"] == HEALTH and scope["method"] in ("GET", "HEAD")
 
     def _has_cookie(self, headers: Mapping[str, str]) -> bool:
-        pairs = (part.strip().partition("=") for part in headers.get("cookie", "").split(";"))
-        return any(name == COOKIE and is_secret(value, self._known_session) for name, _, value in pairs)
+        return any(is_secret(value, self._known_session) for value in values_in(headers.get("cookie", ""), COOKIE))
 
     async def _pass(self, scope: Scope, receive: Receive, send: Send) -> None:
         """To the page; an address that still has a token in it is made one without."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import secrets
 from collections.abc import Awaitable, Callable, MutableMapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any
 
 COOKIE = "trilemma_visitor"
@@ -44,8 +43,10 @@ class Visitors:
 
 def name_in(cookies: str) -> str | None:
     """The name in a Cookie header; None where there is none of ours."""
-    try:
-        found = SimpleCookie(cookies).get(COOKIE)
-    except CookieError:
-        return None
-    return found.value if found is not None and NAME.fullmatch(found.value) else None
+    return next((value for value in values_in(cookies, COOKIE) if NAME.fullmatch(value)), None)
+
+
+def values_in(cookies: str, name: str) -> list[str]:
+    """The values that a Cookie header has under a name, whatever stands beside them."""
+    pairs = (part.strip().partition("=") for part in cookies.split(";"))
+    return [value for key, _, value in pairs if key == name]

@@ -16,8 +16,8 @@ from ledger.errors import CannotRunError, InputError
 if TYPE_CHECKING:
     import torch
 
-# What a driver of a GPU leaves on a Linux system: NVIDIA's (also in a container), that of WSL 2, AMD's.
-DRIVERS = tuple(map(Path, ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/dxg", "/dev/kfd")))
+# What a driver of a GPU leaves on a Linux system: NVIDIA's (also in a container), that of a Jetson, of WSL 2, AMD's.
+DRIVERS = tuple(map(Path, ("/proc/driver/nvidia/version", "/dev/nvidiactl", "/dev/nvmap", "/dev/dxg", "/dev/kfd")))
 
 
 def dtypes() -> dict[str, torch.dtype]:

@@ -278,7 +278,8 @@ def disturbance(timings: Sequence[Sequence[float]]) -> float:
 def probe(entry: Mapping[str, Any], engine: Any, budget_s: float = PROBE_S) -> dict[str, list[float]]:
     """Seconds of executions made now, by kind: PROBES of the entry's kinds of step, spread over the short ones."""
     known = entry["steps_s"]
-    steps = [step for step in _design_of(engine) if known.get(step.group, LONGEST_PROBED_S) < LONGEST_PROBED_S]
+    every = [step for step in _design_of(engine) if step.group in known]
+    steps = [step for step in every if known[step.group] < LONGEST_PROBED_S] or every
     chosen = [steps[place * (len(steps) - 1) // (PROBES - 1)] for place in range(PROBES)]
     timings = _design_timings(engine, chosen, budget_s)
     return {step.group: seconds for step, seconds in zip(chosen, timings, strict=True)}

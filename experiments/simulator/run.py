@@ -43,7 +43,7 @@ def simulate_jobs(spec: SimulateSpec, made: Deployed, jobs: Iterable[Job], **opt
     """Metrics of a fleet that serves jobs in order of arrival. options: of Replica."""
     ended: list[Ended] = []
     gaps = Gaps()
-    with no_garbage_collection(first=False):  # a collection looks at all that waits, time and again, and finds no cycle
+    with no_garbage_collection(first=False):  # a collection looks at all that waits, time and again, and frees nothing
         if spec.prefill_replicas:
             replicas, transfers = _apart(spec, made, jobs, ended, gaps, options)
         else:
