@@ -13,7 +13,7 @@ from app.components.section import escape, section_head
 from app.state import badge, draw, mode, t, translated, words
 from core_engine.variables import VARIABLES
 from experiments.advisor.advice import Advice
-from experiments.advisor.diagnose import FOUND, HEALTHY, Diagnosis
+from experiments.advisor.diagnose import FOUND, HEALTHY, Diagnosis, how_to_judge
 from experiments.advisor.finding import Finding, Missing
 from experiments.advisor_view import prediction_rows
 from experiments.report.words import MISSING, interval, signed_percent
@@ -35,6 +35,9 @@ def causes(found: Diagnosis) -> None:
         st.markdown(f":{colour}-badge[{verdict}] {badge(found.evidence.provenance)}")
         with st.container(key="verdict_sentence"):
             st.markdown(escape(_sentence(found)))
+        for objective in found.unjudged:
+            how = translated(how_to_judge(objective))
+            st.markdown(escape(t("advisor.unjudged", objective=objective.name, measure=how)))
         st.caption(escape(t("advisor.looked_at", source=translated(found.evidence.source))))
     if found.findings:
         st.markdown(f"## {t('advisor.causes')}")

@@ -1,8 +1,8 @@
 """One next change out of a diagnosis: what it should do, what it takes, what would refute it, and its test.
 
 Owns which of the proposed changes is the next one: the first of the ranked causes' changes that can be tested here and
-is predicted to help somewhere; what was passed over is named with the reason. A diagnosis of a server elsewhere has no
-run here to test with: the change and its flags are given, and no prediction.
+of which no prediction rules out that it helps; what was passed over is named with the reason. A diagnosis of a server
+elsewhere has no run here to test with: the change and its flags are given, and no prediction.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from core_engine.variables import VARIABLES, Value
 from experiments import jobs
 from experiments.advisor.advice_flags import Flag, flags
 from experiments.advisor.prediction import Prediction, predict
-from experiments.advisor.prediction_estimate import BETTER
 from experiments.advisor.record import with_prediction
 from experiments.spec import DEFAULT_REPEATS, BenchSpec, CompareSpec, checked_settings, needed_values
 from experiments.store import Run, Store
@@ -107,7 +106,7 @@ def advise(
 ) -> Advice | None:
     """The next change; None when no cause proposes any. base: the run that the evidence is of, None for a server."""
     passed: list[PassedOver] = []
-    kept: Advice | None = None  # the first change, when none is predicted to help
+    kept: Advice | None = None  # the first change, when a prediction speaks against each
     for cause, change in ((one.cause, change) for one in findings for change in one.changes):
         try:
             test = None if base is None else comparison_for(change, base)
@@ -123,7 +122,7 @@ def advise(
             continue
         prediction = predict(test, store, tokenizer=tokenizer)
         made = _advice(cause, change, test=test, prediction=prediction)
-        if prediction.is_empty or any(curve.verdict == BETTER for curve in prediction.curves):
+        if prediction.may_help:
             return replace(made, passed_over=tuple(passed))
         passed.append(PassedOver(change.variable, change.to_value, "predicted to make no curve better"))
         kept = kept or made

@@ -11,8 +11,9 @@ from typing import Any
 
 from experiments.advisor.causes import CAUSES, Cause
 from experiments.advisor.causes.base import seconds
-from experiments.advisor.evidence import Evidence
+from experiments.advisor.evidence import Evidence, field_of, how_to_know
 from experiments.advisor.finding import Change, Finding, Missing
+from experiments.metrics.objectives import Objective
 
 FOUND, HEALTHY, NOT_ENOUGH = "found", "healthy", "not enough evidence"
 FAILING = 0.01  # share of requests, from which a run is not healthy whatever the others took
@@ -38,6 +39,11 @@ class Diagnosis:
         """The finding that explains most."""
         return self.findings[0] if self.findings else None
 
+    @property
+    def unjudged(self) -> tuple[Objective, ...]:
+        """The objectives that no known number judges."""
+        return tuple(one for one in self.evidence.objectives if self.evidence.value_of(one) is None)
+
     def changes(self) -> list[tuple[Finding, Change]]:
         """Every change that is proposed, those of the first finding first; each (variable, to) once."""
         found: dict[tuple[str, Any], tuple[Finding, Change]] = {}
@@ -58,9 +64,15 @@ class Diagnosis:
             "objectives": [
                 {"name": one.name, "limit": one.limit, "value": evidence.value_of(one)} for one in evidence.objectives
             ],
+            "unjudged": [{"name": one.name, "measure": how_to_judge(one)} for one in self.unjudged],
             "engine": evidence.engine,
             "provenance": evidence.provenance,
         }
+
+
+def how_to_judge(objective: Objective) -> str:
+    """The number that an objective is judged by and what measures it, on one line."""
+    return how_to_know(field_of(objective))
 
 
 def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
@@ -112,11 +124,16 @@ def _verdict(evidence: Evidence, findings: Sequence[Finding], missing: Sequence[
         return NOT_ENOUGH, f"{failed:.0f} of {every:.0f} requests failed: their errors come before what the others took"
     judged = [one for one in evidence.objectives if evidence.value_of(one) is not None]
     latencies = [one for one in judged if one.latency is not None]
+    unjudged = ", ".join(one.name for one in evidence.objectives if one not in judged)
     if latencies:
-        return HEALTHY, f"every objective that can be judged is met: {', '.join(one.name for one in judged)}"
+        met = f"every objective that can be judged is met: {', '.join(one.name for one in judged)}"
+        return HEALTHY, f"{met}; not judged: {unjudged}" if unjudged else met
+    if unjudged:
+        return NOT_ENOUGH, f"nothing that is known judges {unjudged}"
     unknown = {one.cause for one in missing}
     if not any(True for _ in evidence.known()) or unknown.intersection(CORE):
         return NOT_ENOUGH, "no objective can be judged, and too little is known to say that nothing is wrong"
     if evidence.waiting is not None and evidence.waiting >= 1:
         return NOT_ENOUGH, "requests wait, and nothing that is known says why"
-    return HEALTHY, "nobody waits, memory holds, and no cause that can be told matches (no objective was given)"
+    latency = "no objective was given" if not judged else "no objective on a latency was given"
+    return HEALTHY, f"nobody waits, memory holds, and no cause that can be told matches ({latency})"

@@ -170,12 +170,7 @@ class Evidence:
 
     def value_of(self, objective: Objective) -> float | None:
         """The number that an objective is about; None where it is not known."""
-        if objective.latency is not None:
-            value = getattr(self, f"{objective.name}_s")
-        elif objective.name == "error_rate":
-            value = self.error_rate
-        else:
-            value = getattr(self, objective.name)
+        value = self.error_rate if objective.name == "error_rate" else getattr(self, field_of(objective))
         return None if value is None else float(value)
 
     def missed(self, *latencies: str) -> bool | None:
@@ -289,6 +284,13 @@ NOT_USED = frozenset(
     )
 )  # fmt: skip
 _TEXTS = ("engine", "slo", "provenance", "config")
+
+
+def field_of(objective: Objective) -> str:
+    """The field of Evidence that an objective is judged by; a rate of errors takes what failed, and what did not."""
+    if objective.latency is not None:
+        return f"{objective.name}_s"
+    return "failed" if objective.name == "error_rate" else objective.name
 
 
 def how_to_know(name: str) -> str:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from experiments.advisor.prediction_bands import band_factor
-from experiments.advisor.prediction_estimate import NO_DIFFERENCE, QUALITY, TIMED, Estimate, verdict_of
+from experiments.advisor.prediction_estimate import BETTER, NO_DIFFERENCE, QUALITY, TIMED, Estimate, verdict_of
 from experiments.advisor.prediction_history import Past, corrected, of_this_machine, repeated, under_other_loads
 from experiments.advisor.prediction_quality import quality
 from experiments.spec import CompareSpec
@@ -53,6 +53,12 @@ class CurvePrediction:
     scale_ln: float | None = None
     factor: float | None = None
 
+    @property
+    def may_gain(self) -> bool:
+        """Whether the band reaches a change that a comparison would call better; False without a band."""
+        ends = self.band80_pct or ()
+        return any(verdict_of(self.name, math.log1p(end / 100)) == BETTER for end in ends)
+
 
 @dataclass(frozen=True)
 class Prediction:
@@ -74,6 +80,12 @@ class Prediction:
     def is_empty(self) -> bool:
         """Whether no timed curve is predicted."""
         return all(self.curve(name).median_pct is None for name in TIMED)
+
+    @property
+    def may_help(self) -> bool:
+        """Whether no band rules a gain out: one reaches a gain, or a timed curve has none."""
+        unknown = any(self.curve(name).band80_pct is None for name in TIMED)
+        return unknown or any(curve.may_gain for curve in self.curves)
 
     def to_json(self) -> dict[str, Any]:
         """As it is stored with a run."""

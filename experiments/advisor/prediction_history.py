@@ -32,13 +32,17 @@ FEWEST_ERRORS = 2
 
 @dataclass(frozen=True)
 class Past:
-    """A finished comparison. change[curve]: (ln of candidate / baseline, its standard error)."""
+    """A finished comparison. change[curve]: (ln of candidate / baseline, its standard error).
+
+    of_one_pair: the curves of which it has a single pair, whose error nothing tells.
+    """
 
     run_id: str
     spec: Mapping[str, Any]
     change: Mapping[str, tuple[float, float]]
     prediction: Mapping[str, Any] | None = None
     code: str | None = None  # hash of the code that measured it
+    of_one_pair: frozenset[str] = frozenset()
 
     def predicted(self, curve: str) -> Mapping[str, Any] | None:
         """What was predicted of a curve before this ran; None where nothing was."""
@@ -83,17 +87,20 @@ def _counts(run: Run, here: Mapping[str, Any]) -> bool:
 
 def past_of(run: Run) -> Past:
     """The run as evidence."""
-    curves = (run.result or {}).get("curves") or ()
-    changes = {curve["name"]: found for curve in curves if (found := _change(curve)) is not None}
-    return Past(run.id, run.spec, changes, run.spec.get("predictions"), run.code)
+    logs = {curve["name"]: found for curve in (run.result or {}).get("curves") or () if (found := _logs(curve))}
+    changes = {name: _change(found) for name, found in logs.items()}
+    single = frozenset(name for name, found in logs.items() if len(found) == 1)
+    return Past(run.id, run.spec, changes, run.spec.get("predictions"), run.code, single)
 
 
-def _change(curve: Mapping[str, Any]) -> tuple[float, float] | None:
+def _logs(curve: Mapping[str, Any]) -> list[float]:
+    """ln of candidate / baseline of every pair that has both."""
     samples = curve.get("samples") or {}
     pairs = zip(samples.get("baseline") or (), samples.get("candidate") or (), strict=True)
-    logs = [math.log(new / old) for old, new in pairs if old and new and old > 0 and new > 0]
-    if not logs:
-        return None
+    return [math.log(new / old) for old, new in pairs if old and new and old > 0 and new > 0]
+
+
+def _change(logs: Sequence[float]) -> tuple[float, float]:
     error = stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else BETWEEN_RUNS
     return fmean(logs), max(LEAST_ERROR, error)
 
@@ -106,7 +113,7 @@ def repeated(spec: CompareSpec, past: Sequence[Past], curves: Sequence[str]) -> 
     matches = [(one, sign) for one in past if (sign := same_change(spec, one.spec)) and similar_load(spec, one.spec)]
     found = {}
     for name in curves:
-        known = of_this_version([(one, sign) for one, sign in matches if name in one.change])
+        known = evidence_of(matches, name)
         if known:
             found[name] = _mean(name, known)
     return found
@@ -119,15 +126,24 @@ def under_other_loads(spec: CompareSpec, past: Sequence[Past], curves: Sequence[
     between = BETWEEN_LOADS if alike else BETWEEN_WORKLOADS
     found = {}
     for name in curves:
-        known = of_this_version([(one, sign) for one, sign in alike or matches if name in one.change])
+        known = evidence_of(alike or matches, name)
         if known:
             found[name] = _mean(name, known, between, OTHER_LOADS)
     return found
 
 
-def of_this_version(matches: Sequence[Match]) -> Sequence[Match]:
-    """Those that this version of the code measured; all where there are none."""
-    return [(one, sign) for one, sign in matches if one.code == code_hash()] or matches
+def evidence_of(matches: Sequence[Match], curve: str) -> Sequence[Match]:
+    """Those that measured a curve with this version of the code, else with any.
+
+    A single pair in all is no evidence: it may be the noise of that moment, and nothing tells how much that is.
+    """
+    known = [(one, sign) for one, sign in matches if curve in one.change]
+    mine = [(one, sign) for one, sign in known if one.code == code_hash()]
+    return next((found for found in (mine, known) if _more_than_one_pair(found, curve)), ())
+
+
+def _more_than_one_pair(matches: Sequence[Match], curve: str) -> bool:
+    return len(matches) > 1 or any(curve not in one.of_one_pair for one, _ in matches)
 
 
 def _of_a_kind(spec: CompareSpec, other: Past) -> bool:

@@ -55,7 +55,7 @@ def _elsewhere(spec: CompareSpec, past: Sequence[Past]) -> Estimate | None:
     found = [
         (one.run_id, sign * one.change[QUALITY][0], one.change[QUALITY][1])
         for one in past
-        if (sign := same_change(spec, one.spec)) and QUALITY in one.change
+        if (sign := same_change(spec, one.spec)) and QUALITY in one.change and QUALITY not in one.of_one_pair
     ]
     if not found:
         return None

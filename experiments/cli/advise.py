@@ -162,10 +162,14 @@ def fetch_pages(address: str, seconds: float, key_env: str | None) -> tuple[str,
 
 def print_diagnosis(found: Diagnosis) -> None:
     """The causes with their evidence, the changes with their flags, and what is missing."""
+    from experiments.advisor.diagnose import how_to_judge
     from experiments.cli.tables import console, plain_table
 
     out = console()
     out.print(f"{found.verdict}: {found.why} ({found.evidence.provenance}; from {found.evidence.source})", markup=False)
+    for objective in found.unjudged:
+        out.print(f"not judged: {objective.name}, of which nothing is known; measure {how_to_judge(objective)}",
+                  markup=False)  # fmt: skip
     for place, finding in enumerate(found.findings):
         follows = f", follows from {finding.follows_from}" if finding.follows_from else ""
         out.print(f"\n{place + 1}. {finding.cause} (weight {finding.score:.2f}{follows})", markup=False)

@@ -40,6 +40,13 @@ def test_what_looks_like_markup_is_printed_as_it_was_typed(tmp_path: Path, capsy
     assert "[/rare]" in out and "w4[/b]" in out
 
 
+def test_an_objective_that_a_servers_page_does_not_judge_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    pages = [str(PAGES / f"vllm-healthy{part}.txt") for part in ("", "-later")]
+    assert run(["advise", "--metrics", pages[0], "--metrics-later", pages[1], "--slo", "quality_drop=0.02"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "healthy" not in out.split(":")[0] and "not judged: quality_drop" in out and "trilemma eval" in out
+
+
 def test_json_has_the_finding_its_changes_and_where_each_number_is_from(
     numbers: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -79,8 +79,11 @@ def foretold(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[str, Any], dict[str,
 # -- which change is next --------------------------------------------------------------------------------------------
 
 
-def test_the_next_change_is_the_first_that_is_predicted_to_help(foretold: Any) -> None:
-    foretold["kv_dtype", "int8"] = {"ttft_s": 0.0, "itl_s": 0.2}
+NO_GAIN = {"ttft_s": 0.2, "itl_s": 0.2, "output_tokens_per_s": -0.2, "cost_per_request": 0.2}
+
+
+def test_the_next_change_is_the_first_that_no_prediction_speaks_against(foretold: Any) -> None:
+    foretold["kv_dtype", "int8"] = NO_GAIN
     foretold["max_num_seqs", 8] = {"ttft_s": -0.5, "output_tokens_per_s": 0.6}
     causes = [Cause("kv-memory-bound", [Change("kv_dtype", None, "int8")]),
               Cause("queue-bound", [Change("max_num_seqs", 2, 8), Change("max_num_seqs", 2, 4)])]  # fmt: skip
@@ -91,8 +94,44 @@ def test_the_next_change_is_the_first_that_is_predicted_to_help(foretold: Any) -
     json.dumps(found.to_json(), allow_nan=False)
 
 
-def test_when_nothing_is_predicted_to_help_the_first_change_stands_with_what_is_predicted(foretold: Any) -> None:
-    foretold["kv_dtype", "int8"] = {"itl_s": 0.2}
+def test_a_change_is_only_dropped_when_every_band_ends_before_a_gain(foretold: Any) -> None:
+    causes = [Cause("queue-bound", [Change("max_num_seqs", 2, 8)]),
+              Cause("kv-memory-bound", [Change("kv_dtype", None, "int8")])]  # fmt: skip
+    foretold["kv_dtype", "int8"] = {"ttft_s": -0.5}
+    for said in ({**NO_GAIN, "ttft_s": 0.02}, {**NO_GAIN, "output_tokens_per_s": -0.04}, {"itl_s": 0.2}):
+        foretold["max_num_seqs", 8] = said  # +-0.1: the band reaches a gain, or a curve has none
+        found = advise(causes, BASE, None)
+        assert found is not None and found.variable == "max_num_seqs" and not found.passed_over
+    foretold["max_num_seqs", 8] = {**NO_GAIN, "ttft_s": 0.07}  # up to 3 %, which no comparison calls better
+    found = advise(causes, BASE, None)
+    assert found is not None and found.variable == "kv_dtype"
+    assert [one.variable for one in found.passed_over] == ["max_num_seqs"]
+
+
+def test_one_earlier_pair_does_not_overrule_an_obvious_change(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("experiments.simulator.calibration.calibration_file", lambda: tmp_path / "none.json")
+    store = Store(tmp_path / "runs.sqlite3")
+    causes = [Cause("queue-bound", [Change("max_num_seqs", 2, 8)]), Cause("x", [Change("kv_dtype", None, "int8")])]
+    spec = comparison_for(causes[0].changes[0], BASE)
+    assert spec is not None
+    ratios = {"ttft_s": 1.3, "itl_s": 1.3, "output_tokens_per_s": 0.7, "cost_per_request": 1.4}
+    run_id = stored_comparison(store, spec.to_dict(), ratios)
+    many = store.get_run(run_id).result
+    assert many is not None
+    one = {**many, "curves": [{**curve, "samples": {arm: values[:1] for arm, values in curve["samples"].items()}}
+                              for curve in many["curves"]]}  # fmt: skip
+    store.update_run(run_id, result=one)
+    found = advise(causes, BASE, store)
+    assert found is not None and found.variable == "max_num_seqs" and not found.passed_over
+    assert found.prediction is not None and found.prediction.is_empty
+    store.update_run(run_id, result=many)  # five pairs that agree are evidence
+    found = advise(causes, BASE, store)
+    assert found is not None and found.variable == "kv_dtype"
+    assert [one.variable for one in found.passed_over] == ["max_num_seqs"]
+
+
+def test_when_nothing_may_help_the_first_change_stands_with_what_is_predicted(foretold: Any) -> None:
+    foretold["kv_dtype", "int8"] = NO_GAIN
     found = advise([Cause("kv-memory-bound", [Change("kv_dtype", None, "int8")])], BASE, None)
     assert found is not None and found.variable == "kv_dtype"
     assert found.prediction is not None and found.prediction.curve("itl_s").verdict == "worse"
@@ -294,7 +333,7 @@ def test_the_score_is_printed_with_and_without_outcomes(tmp_path: Path, capsys: 
 def test_an_advice_is_printed_with_its_prediction_flags_and_what_comes_later(
     foretold: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    foretold["kv_dtype", "int8"] = {"itl_s": 0.2}
+    foretold["kv_dtype", "int8"] = NO_GAIN
     foretold["max_num_seqs", 8] = {"ttft_s": -0.5}
     causes = [Cause("kv-memory-bound", [Change("kv_dtype", None, "int8")]),
               Cause("queue-bound", [Change("max_num_seqs", 2, 8)])]  # fmt: skip

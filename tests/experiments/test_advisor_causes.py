@@ -384,6 +384,18 @@ def test_an_objective_on_errors_that_is_missed_is_not_called_met() -> None:
     assert diagnose(typed({**asked, "failed": 0})).verdict == HEALTHY
 
 
+def test_an_objective_without_a_number_is_named_with_what_to_measure() -> None:
+    part = diagnose(typed({"slo": "ttft_p95=1,itl_p99=0.05,error_rate=0.01", "ttft_s": {"p95": 0.4}}))
+    assert part.verdict == HEALTHY and "met: ttft_p95; not judged: itl_p99, error_rate" in part.why
+    told = {one["name"]: one["measure"] for one in part.to_json()["unjudged"]}
+    assert told["itl_p99"].startswith("itl_s.p99, s: trilemma bench") and told["error_rate"].startswith("failed")
+    core = {"load": {"waiting": 0, "running": 1}, "kv": {"used_share": 0.1}, "counters": {"preemptions": 0},
+            "config": {"max_num_seqs": 8}}  # fmt: skip
+    none = diagnose(typed({"slo": "itl_p99=0.05", **core}))
+    assert none.verdict == NOT_ENOUGH and "itl_p99" in none.why
+    assert diagnose(typed(core)).verdict == HEALTHY and not diagnose(typed(core)).unjudged
+
+
 def test_nothing_known_and_a_missed_objective_ask_for_measurements() -> None:
     found = diagnose(Evidence())
     assert found.verdict == NOT_ENOUGH and found.missing and all(one.measures() for one in found.missing)

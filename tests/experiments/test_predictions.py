@@ -92,6 +92,20 @@ def test_comparisons_of_this_version_are_preferred_and_those_of_others_are_said_
     assert alone.centre == pytest.approx(0.9) and "of another version of the code" in alone.basis
 
 
+def test_a_single_pair_is_no_evidence_and_two_comparisons_of_one_pair_are() -> None:
+    single = replace(past_of(0.3), of_one_pair=frozenset({"ttft_s"}))
+    assert repeated(spec_of(), [single], TIMED) == {}
+    both = repeated(spec_of(), [single, single], TIMED)["ttft_s"]
+    assert both == repeated(spec_of(), [past_of(0.3), past_of(0.3)], TIMED)["ttft_s"]
+    mine = replace(single, code=code_hash())
+    older = replace(past_of(0.9), code="older")
+    assert repeated(spec_of(), [mine, older], TIMED)["ttft_s"].centre == pytest.approx(0.6)
+    lone = replace(past_of(-0.3, curve="quality", variable="weights", values=("none", "w8a8")),
+                   of_one_pair=frozenset({"quality"}))  # fmt: skip
+    usual, _ = quality(spec_of("weights", ("none", "w8a8")), [lone], None)
+    assert usual is not None and usual.provenance == "assumed"
+
+
 def test_stored_comparisons_of_this_machine_alone_count(calibrated: Any, tmp_path: Any) -> None:
     store = Store(tmp_path / "runs.sqlite3")
     spec = spec_of().to_dict()
