@@ -9,6 +9,8 @@ Owns the order of runs and when to stop. Statistics, metrics and engines are oth
   at which none that repeats can change is inconclusive. Alpha is spent over the looks (see experiments.statistics).
 - Quality is deterministic (greedy), so it is measured once, after the first look; its pairs are requests.
 - With measure "capacity" a run is a search for the highest rate that meets the objectives (equal_objective.py).
+- One that was stopped has the verdicts of its whole pairs and goes on after the last of them; half a pair is measured
+  anew, since its arms have to meet the same machine.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from experiments.quality.agreement import unknown
 from experiments.rig import Rig, rig_or_own
 from experiments.spec import CompareSpec, parse_vary
 from experiments.statistics import MIN_NOISE_FLOOR, CurveSamples, CurveVerdict, alpha_of, decided, judge
+from experiments.store import Store
 from experiments.summary import over_repeats, performance_curves
 from experiments.targets import Target
 
@@ -34,10 +37,17 @@ __all__ = ["CompareSpec", "ComparisonCancelled", "parse_vary", "run_comparison"]
 
 KERNELS_TOLD = ("kernels", "kernels_reason", "vector_bits", "instructions", "captured")  # what an arm ran with
 BASELINE, CANDIDATE = 0, 1
+OTHER_CODE = "some pairs were measured before the comparison was resumed, by another version of the code"
 
 
 class ComparisonCancelled(Cancelled):
-    """Cancelled by the user; `result` is the comparison of the finished pairs, None with fewer than two."""
+    """Cancelled by the user; `result` is the comparison of the finished pairs, None without one."""
+
+
+def kept_pairs(store: Store, run_id: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """The records of an earlier start of a comparison by (arm, repeat), of whole pairs."""
+    found = store.intact_records(run_id, (BASELINE, CANDIDATE))
+    return {(arm, repeat): record for (arm, repeat), record in found.items() if (1 - arm, repeat) in found}
 
 
 def run_comparison(
@@ -89,11 +99,12 @@ class _Comparison:
     def run(self) -> dict[str, Any]:
         try:
             self.arms.prepare()
-            self.arms.expect(self.spec.looks(), EXPECTED_PROBES if self.search else 1)
+            taken = 0 if self.search else len(self.kept) // 2
+            looks = [max(0, look - taken) for look in self.spec.looks()]
+            self.arms.expect(looks, EXPECTED_PROBES if self.search else 1)
             verdicts = self._repeat_until_decided()
         except Cancelled:
-            pairs = self._pairs()
-            raise ComparisonCancelled(self._result(self._judge(), cancelled=True) if pairs >= 2 else None) from None
+            raise ComparisonCancelled(self._result(self._judge(), cancelled=True) if self._pairs() else None) from None
         self.live.phase("done")
         return self._result(verdicts)
 

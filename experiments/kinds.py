@@ -73,9 +73,13 @@ def _run_bench(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCan
 
 
 def _run_compare(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
-    from experiments.compare import run_comparison
+    from experiments.compare import OTHER_CODE, kept_pairs, run_comparison
 
-    return run_comparison(run.spec, store, run.id, on_live, should_cancel)
+    kept = kept_pairs(store, run.id)
+    result = run_comparison(run.spec, store, run.id, on_live, should_cancel, kept=kept)
+    if kept and "+" in (run.code or ""):  # both hashes of a run that was resumed with other code
+        result["warnings"].append(OTHER_CODE)
+    return result
 
 
 def _says_compare(spec: Spec) -> str:
@@ -328,6 +332,7 @@ KINDS: dict[str, Kind] = {
         check=lambda spec: CompareSpec.from_dict(spec).to_dict(),
         run=_run_compare,
         says=_says_compare,
+        resumable="a comparison",
         has_events=True,
     ),
     "factorial": Kind(check=_check_factorial, run=_run_factorial, says=_says_factorial, has_events=True),

@@ -13,6 +13,7 @@ from app.components.next_step import next_step
 from app.components.picker import picker
 from app.components.results import results
 from app.components.section import escape
+from app.components.stored_job import cancel, resume, resume_button, tell, told
 from app.components.tour import tour
 from app.state import set_address, store, t
 from app.visitor import is_mine, may_change
@@ -20,7 +21,9 @@ from experiments import jobs
 from experiments.store import Run
 from experiments.store.identity import GUESSES
 from experiments.timeline import ArmTimeline, arm_timelines
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import InputError
+
+PAGE = "workbench"
 
 
 def page() -> None:
@@ -35,9 +38,9 @@ def page() -> None:
         cancelling=run is not None and run.cancel_requested,
         ran=run is not None,
         on_run=_start,
-        on_cancel=lambda: _cancel(run),
+        on_cancel=lambda: cancel(PAGE, run),
     )
-    _start_error()
+    told(PAGE)
     if run is None:
         key = "page.intro_auto" if drafts.draft()["repeats"] == "auto" else "page.intro"
         st.markdown(t(key, repeats=drafts.draft()["repeats"]))
@@ -45,10 +48,20 @@ def page() -> None:
         live_panel(run.id)
     elif run.result is not None:
         _finished(run)
+    else:
+        _stopped(run)
+
+
+def _stopped(run: Run) -> None:
+    """What became of a run without a result, and the way on: from the pairs it kept, or from the beginning."""
+    kept = may_change(run) and bool(store().record_keys(run.id))
+    if run.state == "failed" and kept:
+        failed_run(run, t("failed.go_on"), lambda: resume(PAGE, run), t("runs.resume"))
     elif run.state == "failed":
-        failed_run(run, t("failed.next"), lambda: _restart(run))
+        failed_run(run, t("failed.next"), lambda: tell(PAGE, lambda: _show(own_jobs.restart(run.id))))
     else:
         st.info(t("failed.cancelled"))
+        resume_button(PAGE, run, t("runs.resume"))
 
 
 def _shown_run() -> Run | None:
@@ -111,37 +124,12 @@ def _time(run: Run) -> str:
 
 def _start() -> None:
     """Start the draft as a job; what is wrong with it is shown on the next draw."""
-    try:
-        _show(own_jobs.start("compare", drafts.draft()))
-    except (InputError, CannotRunError) as error:
-        st.session_state["start_error"] = str(error)
+    tell(PAGE, lambda: _show(own_jobs.start("compare", drafts.draft())))
 
 
 def _show(run_id: str) -> None:
     st.session_state["loaded_run"] = run_id  # the draft is this run's spec already
     set_address(run=run_id)
-
-
-def _cancel(run: Run | None) -> None:
-    if run is None:
-        return
-    try:
-        own_jobs.cancel(run.id)
-    except CannotRunError as error:
-        st.session_state["start_error"] = str(error)
-
-
-def _restart(run: Run) -> None:
-    try:
-        _show(own_jobs.restart(run.id))
-    except (InputError, CannotRunError) as error:
-        st.session_state["start_error"] = str(error)
-
-
-def _start_error() -> None:
-    error = st.session_state.pop("start_error", None)
-    if error:
-        st.error(t("failed.input_error", error=escape(error)))
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)
@@ -154,6 +142,8 @@ def _finished(run: Run) -> None:
     asked = {name: value for name, value in drafts.draft().items() if name not in GUESSES}
     if asked != {name: run.spec.get(name) for name in asked}:
         st.info(t("page.differs"))
+    if run.state == "cancelled":
+        resume_button(PAGE, run, t("runs.resume"))
     results(run, lambda: _timelines(run.id, run.updated_at))
     next_step(run)
     export(run)

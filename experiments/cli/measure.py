@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from experiments.cli import options
 from experiments.cli.groups import grouped
-from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json, write_file
+from experiments.cli.output import CANCELLED, DONE, Failed, check_writable, note, print_json, write_file
 from experiments.workloads.source import short_name
 from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    from experiments.spec import CompareSpec
+    from experiments.store import Run
 
 
 @grouped
@@ -46,8 +50,9 @@ def compare(
     ] = None,
     load: options.Load = options.Load(),
     repeats: Annotated[
-        str, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs; auto goes on until decided, or 20.")
-    ] = "5",
+        str | None,
+        typer.Option("--repeats", metavar="N|auto", help="Pairs of runs, 5; auto goes on until decided, or 20."),
+    ] = None,
     server: options.Server = options.Server(),
     at: Annotated[
         str,
@@ -60,24 +65,37 @@ def compare(
     report: Annotated[
         Path | None, typer.Option("--report", metavar="FILE.html", help="Also write one self-contained HTML file.")
     ] = None,
+    resume: Annotated[
+        str | None, typer.Option("--resume", metavar="ID", help="Go on with a cancelled or failed comparison.")
+    ] = None,
     as_json: options.Json = False,
 ) -> int:
     """Change one variable, measure both values in turn, and judge the five curves."""
-    from experiments.foresight import foreseen
-    from experiments.spec import CompareSpec, parse_vary
+    from experiments import jobs
+    from experiments.cli.progress import follow
+    from experiments.spec import DEFAULT_REPEATS, CompareSpec
+    from experiments.store import Store
 
-    measured = server.fields()
-    if server.endpoint and "endpoints" not in measured:
-        raise InputError("--endpoint", measured["endpoint"], "two servers, A=URL,B=URL; bench takes one")
-    if server.endpoint and vary:
-        raise InputError("--vary", " ".join(vary), "nothing beside two servers: the server is what is varied")
-    varied = {} if server.endpoint else dict(zip(("variable", "values"), parse_vary(vary or []), strict=True))
-    spec = CompareSpec.from_dict({**load.fields(), **measured, **varied, "repeats": repeats, "measure": at})
     if report is not None:
         check_writable(report)
-    for warning in foreseen(spec):
-        note(f"before it runs: {warning}")
-    run, result = run_job("compare", spec.to_dict(), [str(value) for value in spec.values])
+    store = Store()
+    if resume is not None:
+        untouched = load == options.Load() and server == options.Server() and at == "load"
+        if not untouched or vary is not None or repeats is not None:
+            raise InputError("--resume", resume, "no other option but --report and --json: it keeps what it was asked")
+        jobs.resume(resume, store, kind="compare", followed=True)
+        run_id, spec = resume, CompareSpec.from_dict(store.get_run(resume).spec)
+    else:
+        spec = _asked(load, vary, DEFAULT_REPEATS if repeats is None else repeats, server, at)
+        run_id = jobs.start("compare", spec.to_dict(), store, followed=True)
+    go_on = f"trilemma compare --resume {run_id}"
+    note(f"run {run_id}; after a cancel or a crash: {go_on}")
+    run = follow(run_id, store, [str(value) for value in spec.values])
+    if run.state == "cancelled" and run.result is None:
+        raise Failed(f"cancelled before a pair was finished; {go_on} goes on from here", CANCELLED)
+    result = _told(run)
+    if run.state == "cancelled":
+        note(f"stopped early, so this is what {result['repeats']} finished pairs say; {go_on} goes on from here")
     if report is not None:
         write_report(run.id, report)
         note(f"report: {report}")
@@ -88,6 +106,25 @@ def compare(
 
         print_comparison(result)
     return CANCELLED if run.state == "cancelled" else DONE
+
+
+def _asked(
+    load: options.Load, vary: list[str] | None, repeats: int | str, server: options.Server, at: str
+) -> CompareSpec:
+    """The comparison that the options ask for; what can be foreseen of it is said."""
+    from experiments.foresight import foreseen
+    from experiments.spec import CompareSpec, parse_vary
+
+    measured = server.fields()
+    if server.endpoint and "endpoints" not in measured:
+        raise InputError("--endpoint", measured["endpoint"], "two servers, A=URL,B=URL; bench takes one")
+    if server.endpoint and vary:
+        raise InputError("--vary", " ".join(vary), "nothing beside two servers: the server is what is varied")
+    varied = {} if server.endpoint else dict(zip(("variable", "values"), parse_vary(vary or []), strict=True))
+    spec = CompareSpec.from_dict({**load.fields(), **measured, **varied, "repeats": repeats, "measure": at})
+    for warning in foreseen(spec):
+        note(f"before it runs: {warning}")
+    return spec
 
 
 def _dry_run(fields: dict[str, Any], *, as_json: bool) -> int:
@@ -109,15 +146,22 @@ def _dry_run(fields: dict[str, Any], *, as_json: bool) -> int:
 def run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[Any, dict[str, Any]]:
     """Start a job, follow it and return (run, result); Failed carries a worker's line and exit code."""
     from experiments import jobs
-    from experiments.cli.progress import follow, result_of
+    from experiments.cli.progress import follow
     from experiments.store import Store
 
     store = Store()
     run = follow(jobs.start(kind, spec, store, followed=True), store, names)
+    return run, _told(run)
+
+
+def _told(run: Run) -> dict[str, Any]:
+    """The result of an ended run, its warnings told; Failed as `run_job`."""
+    from experiments.cli.progress import result_of
+
     result = result_of(run)
     for warning in result.get("warnings", []):
         note(f"warning: {warning}")
-    return run, result
+    return result
 
 
 def write_report(run_id: str, path: Path, lang: str = "en", form: str = "html") -> None:

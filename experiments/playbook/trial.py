@@ -17,7 +17,7 @@ from experiments.playbook.steps import Step
 from experiments.quality.kept import key_of
 from experiments.quality.spec import changes_outputs
 from experiments.spec import BenchSpec, CompareSpec, needed_values
-from experiments.store import DamagedRecord, Store
+from experiments.store import Store
 from experiments.store.identity import code_hash
 from experiments.summary import GOODPUT, Curve
 
@@ -129,13 +129,9 @@ class StepRecords:
         repeat)."""
         if self._store is None:
             return {}
-        found = {}
-        for arm, repeat in self._store.record_keys(self._run_id):
-            if arm - self._first in (0, 1):
-                try:
-                    record = self._store.record(self._run_id, arm, repeat)
-                except DamagedRecord:  # measured anew
-                    continue
-                if (record.get("ladder") or {}).get("key") == self._key:
-                    found[arm - self._first, repeat] = record
-        return found
+        stored = self._store.intact_records(self._run_id, (self._first, self._first + 1))
+        return {
+            (arm - self._first, repeat): record
+            for (arm, repeat), record in stored.items()
+            if (record.get("ladder") or {}).get("key") == self._key
+        }

@@ -293,6 +293,15 @@ class Store(Database):
             rows = db.execute("SELECT arm, repeat FROM records WHERE run_id = ? ORDER BY arm, repeat", (run_id,))
             return [(row["arm"], row["repeat"]) for row in rows.fetchall()]
 
+    def intact_records(self, run_id: str, arms: Sequence[int]) -> dict[tuple[int, int], dict[str, Any]]:
+        """The records of some arms by (arm, repeat), to go on from; a damaged one is left out and measured anew."""
+        found = {}
+        for arm, repeat in self.record_keys(run_id):
+            if arm in arms:
+                with suppress(events.DamagedRecord):
+                    found[arm, repeat] = self.record(run_id, arm, repeat)
+        return found
+
     def record(self, run_id: str, arm: int, repeat: int) -> dict[str, Any]:
         """The raw events of one repeat (from 1) of one arm (0 = baseline); InputError when there are none.
 

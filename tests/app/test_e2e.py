@@ -196,7 +196,7 @@ def test_a_killed_engine_process_is_said_and_can_be_started_again(
     page.get_by_role("button", name=re.compile("Restart$")).click()
     page.wait_for_function(f"!location.href.includes('{run_id}') && location.href.includes('run=')")
     page.get_by_role("button", name=re.compile("Cancel$")).click()
-    page.get_by_text("Cancelled before two pairs").wait_for()
+    page.get_by_text("Cancelled before one pair").wait_for()
     assert store.get_run(run_id_of(page)).state == "cancelled"
     page.goto(f"{address}/runs")
     page.get_by_text(run_id).first.wait_for()

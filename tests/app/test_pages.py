@@ -16,6 +16,7 @@ from app.state import MARKS
 from core_engine.environment import cuda_is_here
 from core_engine.kernels.choice import expected_here
 from core_engine.variables import VARIABLES
+from experiments import jobs
 from experiments.compare import CompareSpec
 from experiments.metrics.host import host_work
 from experiments.report import headline
@@ -121,6 +122,21 @@ def test_a_dead_process_is_seen_as_failed_when_the_page_is_opened(home: Path, sa
 def test_a_cancelled_run_without_a_verdict_says_so(home: Path, sample: Sample) -> None:
     app = opened(home, run=stored(sample, "cancelled"))
     assert translate("en", "failed.cancelled") in texts(app)
+    assert app.button(key="resume").label == translate("en", "runs.resume")
+
+
+def test_a_stopped_run_with_finished_pairs_goes_on(home: Path, sample: Sample, monkeypatch: pytest.MonkeyPatch) -> None:
+    resumed: list[str] = []
+    monkeypatch.setattr(jobs, "resume", lambda run_id, *_: resumed.append(run_id))
+    run_id = stored(sample, "failed", error="the engine process ended (SIGKILL)")
+    sample.store.add_record(run_id, 0, 1, sample.store.record(sample.run_id, 0, 1))
+    app = opened(home, run=run_id)
+    assert translate("en", "failed.go_on") in texts(app)
+    app.button(key="restart").click().run()
+    sample.store.update_run(run_id, state="cancelled", result={**sample.result, "cancelled": True})
+    opened(home, run=run_id).button(key="resume").click().run()
+    sample.store.delete_run(run_id)
+    assert resumed == [run_id, run_id]
 
 
 def test_an_unknown_run_is_named_and_the_page_goes_on(home: Path) -> None:

@@ -291,6 +291,46 @@ def test_what_the_worker_refuses_keeps_its_exit_code(
     assert captured.err.splitlines()[-1].startswith("trilemma: model")
 
 
+@pytest.mark.usefixtures("worker_here")
+def test_a_comparison_that_was_stopped_is_gone_on_with(
+    tiny_settings: list[str], home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line = ["compare", "--vary", "batching=static,continuous", "--workload", "equal", "--requests", "2"]
+    assert run([*line, "--repeats", "2", *tiny_settings]) == 0
+    store = Store()
+    (stored,) = store.list_runs()
+    assert f"trilemma compare --resume {stored.id}" in capsys.readouterr().err
+    assert run(["compare", "--resume", stored.id]) == 2  # it is done
+    capsys.readouterr()
+    kept = store.record(stored.id, 0, 1)
+    store.update_run(stored.id, state="failed", error="the engine process ended (SIGKILL)", result=None)
+    assert run(["compare", "--resume", stored.id, "--repeats", "3"]) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert run(["compare", "--resume", stored.id, "--json"]) == 0
+    result = one_object(capsys.readouterr().out)
+    assert result["repeats"] == 2 and not result["cancelled"] and store.record(stored.id, 0, 1) == kept
+
+
+@pytest.mark.usefixtures("worker_here")
+def test_a_cancelled_comparison_prints_what_its_pairs_say(
+    tiny_settings: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from experiments import arms
+
+    measured = arms.Arms.run
+
+    def until_the_second_pair(self: Any, arm: int, repeat: int) -> None:
+        if repeat == 2:
+            raise arms.Cancelled
+        measured(self, arm, repeat)
+
+    monkeypatch.setattr(arms.Arms, "run", until_the_second_pair)
+    line = ["compare", "--vary", "batching=static,continuous", "--workload", "equal", "--requests", "2"]
+    assert run([*line, *tiny_settings]) == 130
+    out, err = capsys.readouterr()
+    assert "1 finished pairs say" in err and "--resume" in err and "inconclusive" in out
+
+
 def test_ctrl_c_cancels_the_job(tiny_settings: list[str], home: Path) -> None:
     command = [sys.executable, "-m", "experiments.cli", "compare", "--vary", "batching=static,continuous",
                "--requests", "200", "--rate", "1", *tiny_settings, "--json"]  # fmt: skip

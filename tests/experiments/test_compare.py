@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from core_engine.config import EngineConfig
+from experiments import compare as comparing
 from experiments import loadgen
 from experiments.cli.tables import print_comparison
-from experiments.compare import CompareSpec, ComparisonCancelled, parse_vary, run_comparison
+from experiments.compare import CompareSpec, ComparisonCancelled, kept_pairs, parse_vary, run_comparison
+from experiments.kinds import kind_of
 from experiments.quality.agreement import quality_missing
 from experiments.spec import BenchSpec
 from experiments.statistics import AUTO_LOOKS
@@ -155,8 +157,59 @@ def test_cancelling_keeps_the_finished_repeats(clock: VirtualClock, tmp_path: An
     json.dumps(result, allow_nan=False)
 
 
+def test_cancelled_after_one_pair_it_shows_that_pair_without_intervals(clock: VirtualClock) -> None:
+    rig = FakeRig(clock)
+    with pytest.raises(ComparisonCancelled) as caught:
+        compare(clock, rig, variable="seed", values=[0, 1], repeats=3, num_requests=2,
+                should_cancel=lambda: len(rig.made) > 4)  # fmt: skip
+    result = caught.value.result
+    assert result is not None and (result["repeats"], result["cancelled"]) == (1, True)
+    assert set(verdicts(result).values()) == {"inconclusive"}
+    assert all(curve["ci95"] is None for curve in result["curves"])
+    assert all(curve["change_pct"] is not None for curve in result["curves"] if curve["name"] != "quality")
+    json.dumps(result, allow_nan=False)
+    print_comparison(result)
+
+
+def test_one_that_was_stopped_goes_on_after_its_last_whole_pair(clock: VirtualClock, tmp_path: Any) -> None:
+    spec = {"variable": "seed", "values": [0, 1], "repeats": 4, "num_requests": 2}
+    store = Store(tmp_path / "runs.sqlite3")
+    run_id = store.create_run("compare", CompareSpec.from_dict(spec).to_dict())
+    rig = FakeRig(clock, noise=0.1)
+    with pytest.raises(ComparisonCancelled):  # two warm-ups, then in the second run of the third pair
+        run_comparison(spec, store, run_id, should_cancel=lambda: len(rig.made) > 2 + 5, rig=rig)  # type: ignore[arg-type]
+    assert len(store.record_keys(run_id)) == 5
+    kept = kept_pairs(store, run_id)
+    assert sorted(kept) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    again = FakeRig(clock, noise=0.1)
+    result = run_comparison(spec, store, run_id, rig=again, kept=kept)  # type: ignore[arg-type]
+    assert (result["repeats"], result["cancelled"]) == (4, False)
+    assert len(again.made) == 2 + 4 + 2, "warm-ups, two pairs, quality"
+    after = {key: store.record(run_id, *key) for key in kept}
+    assert after == kept and sorted(store.record_keys(run_id)) == [(arm, n) for arm in (0, 1) for n in (1, 2, 3, 4)]
+
+
+def test_pairs_of_another_version_of_the_code_are_told(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "runs.sqlite3")
+    run_id = store.create_run("compare", CompareSpec().to_dict(), code="a+b")
+    given: list[Any] = []
+
+    def measured(*_: Any, kept: Any) -> dict[str, Any]:
+        given.append(kept)
+        return {"warnings": []}
+
+    monkeypatch.setattr(comparing, "run_comparison", measured)
+    monkeypatch.setattr(comparing, "kept_pairs", lambda store, run_id: {(0, 1): {}, (1, 1): {}})
+    kind = kind_of("compare")
+    assert kind.resumable == "a comparison"
+    told = kind.run(store.get_run(run_id), store, lambda _: None, lambda: False)
+    assert told["warnings"] == [comparing.OTHER_CODE] and given == [{(0, 1): {}, (1, 1): {}}]
+    store.update_run(run_id, code="b")
+    assert not kind.run(store.get_run(run_id), store, lambda _: None, lambda: False)["warnings"]
+
+
 @pytest.mark.parametrize("engines", [0, 1, 2, 4])
-def test_cancelling_before_two_pairs_leaves_no_result(clock: VirtualClock, engines: int) -> None:
+def test_cancelling_before_a_pair_leaves_no_result(clock: VirtualClock, engines: int) -> None:
     rig = FakeRig(clock)
     with pytest.raises(ComparisonCancelled) as caught:
         compare(clock, rig, variable="seed", values=[0, 1], repeats=3, num_requests=2,
