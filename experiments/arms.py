@@ -58,7 +58,7 @@ class Arms:
 
     def prepare(self) -> None:
         """Load, draw and warm up every arm. Cancelled when asked; InputError and CannotRunError as targets raise."""
-        self.live.phase("loading")
+        self.live.opening(server=any(spec.endpoint is not None for spec in self.specs))
         for spec, target in zip(self.specs, self.targets, strict=True):
             self.check_cancel()
             self.workloads.append(target.draw(spec))

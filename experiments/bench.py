@@ -31,7 +31,7 @@ def run_bench(
     around = machine()
     with rig_or_own(rig) as used:
         target = target_for(checked, used)
-        live.phase("loading")
+        live.opening(server=checked.endpoint is not None)
         workload = target.draw(checked)
         live.phase("warmup")
         warmed = target.warm_up(workload, should_cancel)

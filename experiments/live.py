@@ -81,11 +81,15 @@ class LiveReport:
         self._so_far: list[dict[str, Any]] = []
 
     def phase(self, phase: str, *, arm: int = 0, repeat: int | None = None) -> None:
-        """Enter a phase: loading, warmup, quality or done."""
+        """Enter a phase: loading (of a server, drawing), warmup, quality or done."""
         self._state = {"phase": phase, "arm": arm, "repeat": repeat or self._state["repeat"]}
         if phase == "done":
             self._units_done, self._unit_fraction = float(self._arms * self.repeats + self._extra_units), 0.0
         self._tell(force=phase == "done")
+
+    def opening(self, *, server: bool) -> None:
+        """Enter the first phase: a model is loaded; for a server, which has one already, only requests are drawn."""
+        self.phase("drawing" if server else "loading")
 
     def expect(self, estimate: Estimate) -> None:
         """What the runs to come will take, before the first of them."""

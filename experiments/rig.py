@@ -214,8 +214,8 @@ def machine() -> dict[str, Any]:
 
 
 def busy_warning(environment: dict[str, Any]) -> str | None:
-    """A warning when other work takes more than half of a core already, which widens every interval."""
+    """A warning when other work takes more than half of a core already: times are longer, and differ more."""
     load, cores = environment.get("load_before"), environment.get("cores")
     if load is None or not cores or load < 0.5 * cores:
         return None
-    return f"the machine was busy before the run (load {load:.2f} on {cores} cores): intervals are wider for it"
+    return f"the machine was busy before the run (load {load:.2f} on {cores} cores): times may be longer, and vary more, for it"

@@ -100,7 +100,7 @@ def _estimate(live: dict[str, Any]) -> None:
 def _phase(live: dict[str, Any], value: object) -> str:
     if live["phase"] == "running":
         return t("live.repeat", repeat=live["repeat"], repeats=live["repeats"], value=value)
-    key = live["phase"] if live["phase"] in ("loading", "warmup", "quality") else "quality"
+    key = live["phase"] if live["phase"] in ("loading", "drawing", "warmup", "quality") else "quality"
     return t(f"live.{key}", value=value)
 
 

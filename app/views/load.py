@@ -24,6 +24,8 @@ def _live(run_id: str) -> None:
 
 def _phase(run: Run, live: dict[str, Any]) -> str:
     """Which point is measured."""
+    if live["phase"] == "drawing":
+        return t("live.drawing")
     if live["phase"] != "running":
         return t("load.phase_loading")
     return t("load.phase_running", repeat=live["repeat"], of=live["repeats"], done=len(live.get("points", [])))

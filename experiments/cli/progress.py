@@ -14,6 +14,7 @@ from experiments.store import Run, Store
 
 PHASES = {
     "loading": "loading the model",
+    "drawing": "drawing the requests",
     "warmup": "warming up",
     "running": "measuring",
     "quality": "scoring quality",

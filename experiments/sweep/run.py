@@ -93,7 +93,7 @@ class _Sweep:
         return spec.find and spec.slo is not None and not spec.of_variable and unsearchable(spec.slo) is None
 
     def run(self) -> dict[str, Any]:
-        self.live.phase("loading")
+        self.live.opening(server=self.spec.endpoint is not None)
         try:
             self._measure_all(first_points(self.spec))
             if self.spec.over == AUTO:

@@ -11,6 +11,7 @@ import pytest
 from experiments import loadgen
 from experiments.bench import run_bench
 from experiments.cli import options
+from experiments.cli.progress import PHASES
 from experiments.cli.sweep import print_sweep
 from experiments.cli.tables import print_comparison, print_metrics
 from experiments.compare import run_comparison
@@ -57,7 +58,9 @@ def test_bench_drives_a_server_and_says_what_it_could_not_see(
     store = Store(tmp_path / "runs.sqlite3")
     spec = BenchSpec.from_dict({**SMALL, "endpoint": servers[0].url})
     run_id = store.create_run("bench", spec.to_dict())
-    result = run_bench(spec, store, run_id)
+    seen: list[dict[str, Any]] = []
+    result = run_bench(spec, store, run_id, seen.append)
+    assert seen[0]["phase"] == "drawing" and "model" not in PHASES["drawing"]  # the server has loaded it long ago
     json.dumps(result, allow_nan=False)
     assert (result["completed"], result["failed"]) == (3, 0)
     assert result["target"]["url"] == servers[0].url

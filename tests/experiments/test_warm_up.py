@@ -8,7 +8,7 @@ import pytest
 
 from core_engine.config import EngineConfig
 from experiments import loadgen
-from experiments.rig import WARM_UP_REQUESTS, draw_workload, warm_up
+from experiments.rig import WARM_UP_REQUESTS, busy_warning, draw_workload, warm_up
 from experiments.spec import BenchSpec
 from experiments.workloads import Workload
 from ledger.errors import InputError
@@ -41,3 +41,9 @@ def test_a_request_that_can_never_fit_is_passed_over(rig: FakeRig) -> None:
     assert warm_up(rig, EngineConfig.from_settings({}), mixed).stable
     with pytest.raises(InputError):
         warm_up(rig, EngineConfig.from_settings({}), replace(drawn, requests=(too_long,) * 6))
+
+
+def test_a_busy_machine_is_told_in_words_that_hold_for_a_single_run_too() -> None:
+    told = busy_warning({"load_before": 3.0, "cores": 2})
+    assert told is not None and "load 3.00 on 2 cores" in told and "interval" not in told
+    assert busy_warning({"load_before": 0.2, "cores": 2}) is None
