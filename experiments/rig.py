@@ -218,4 +218,5 @@ def busy_warning(environment: dict[str, Any]) -> str | None:
     load, cores = environment.get("load_before"), environment.get("cores")
     if load is None or not cores or load < 0.5 * cores:
         return None
-    return f"the machine was busy before the run (load {load:.2f} on {cores} cores): times may be longer, and vary more, for it"
+    told = f"the machine was busy before the run (load {load:.2f} on {cores} cores)"
+    return f"{told}: times may be longer, and vary more, for it"

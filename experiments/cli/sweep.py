@@ -37,7 +37,10 @@ Ray = Annotated[
 
 @dataclass(frozen=True)
 class _Load(options.Load):
-    requests: Annotated[str | None, typer.Option("--requests", metavar="N", help="At least N requests a point.")] = None
+    requests: Annotated[
+        str | None,
+        typer.Option("--requests", metavar="N", help="At least N requests a point, and four a client."),
+    ] = None
     rate: Annotated[str | None, typer.Option("--rate", metavar="PER_S", help="The one load of a variable's sweep.")] = (
         None
     )
@@ -74,6 +77,7 @@ def sweep(
     from experiments import jobs
     from experiments.cli.progress import follow, result_of
     from experiments.store import Store
+    from experiments.sweep.plan import foreseen
     from experiments.sweep.spec import SweepSpec, parse_over
 
     store = Store()
@@ -97,6 +101,8 @@ def sweep(
         spec = SweepSpec.from_dict({**load.fields(), **server.one(), **chosen, "find": find})
         if dry_run:
             return _dry_run(spec, store, as_json)
+        for warning in foreseen(spec):
+            note(f"before it runs: {warning}")
         run_id = jobs.start("sweep", spec.to_dict(), store, followed=True)
     note(f"run {run_id}; after a cancel or a crash: trilemma sweep --resume {run_id}")
     run = follow(run_id, store, [])
@@ -130,11 +136,18 @@ def _dry_run(spec: Any, store: Any, as_json: bool) -> int:
         out.print(f"then {found['later']} rates between what these two give, at least {spec.duration_s:g} s each")
     if found["searched"]:
         out.print("then the highest load that meets the objectives is searched between the points")
-    out.print(f"{found['repeats']} repeats; about {number(found['estimate_s'])} s in all (computed: "
-              f"{found['estimate_how']}); nothing was run")  # fmt: skip
+    out.print(f"{found['repeats']} repeats; {_how_long(found)}; nothing was run")
     for warning in found["warnings"]:
         note(f"warning: {warning}")
     return DONE
+
+
+def _how_long(found: Mapping[str, Any]) -> str:
+    from experiments.cli.progress import duration
+
+    if found["estimate_s"] is None:
+        return f"how long is not known ({found['estimate_how']})"
+    return f"{found['estimate_is']} {duration(found['estimate_s'])} in all (computed from {found['estimate_how']})"
 
 
 def print_sweep(result: Mapping[str, Any]) -> None:

@@ -79,7 +79,7 @@ def calibrate_simulator(
     card = _ceilings(config, loaded, report)
     engine = rig.engine(config)
     formats = formats_of(config, engine.environment["dtype"])
-    times = StepTimes(loaded.spec, _empty(card), weights=formats["weights"], kv_dtype=formats["kv_dtype"])
+    times = StepTimes(loaded.spec, at_ceilings(card), weights=formats["weights"], kv_dtype=formats["kv_dtype"])
     steps = _design_of(engine)
     report(f"measuring {len(steps)} kinds of step")
     timings = _design_timings(engine, steps, budget_s)
@@ -227,7 +227,8 @@ def _ceilings(config: EngineConfig, loaded: Any, report: Report) -> Accelerator:
     return measuring.as_accelerator(next(item for item in result["devices"] if item["device"] == device), result)
 
 
-def _empty(card: Accelerator) -> DeviceProfile:
+def at_ceilings(card: Accelerator) -> DeviceProfile:
+    """A device whose every step is as fast as its bandwidth and rates allow."""
     from ledger.device_profile import CLASSES
 
     return DeviceProfile("this", card, {kind: Efficiency() for kind in CLASSES})

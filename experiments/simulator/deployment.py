@@ -143,12 +143,17 @@ def _on_this(spec: SimulateSpec) -> Deployed:
     from experiments.simulator.calibration import profile_here
 
     name = spec.model if spec.model != "embedded" else str(spec.settings.get("model", "embedded"))
-    model = load_model_spec("embedded" if name == "embedded-wide" else name)
+    model = model_here(name)
     # A calibration holds for the model that it ran: another one has to have its own.
     settings = {**spec.settings, "model": name} | ({} if spec.kv_dtype == "auto" else {"kv_dtype": spec.kv_dtype})
     config = EngineConfig.from_settings(settings)
     profile, entry = profile_here(config)
     return on_this_machine(spec, model, config, profile, entry["formats"])
+
+
+def model_here(name: str) -> ModelSpec:
+    """The shape of a model setting; the enlarged model's is that of the embedded one. InputError as load_model_spec."""
+    return load_model_spec("embedded" if name == "embedded-wide" else name)
 
 
 def on_this_machine(

@@ -1,6 +1,7 @@
 """Before a sweep runs: its points, how many requests each sends, about how long it takes, and what can't show.
 
-Runs nothing and loads no model. Speeds are those of runs that the store has of the same workload and settings.
+Runs nothing and loads no weights. Speeds are those of runs that the store has of the same workload and settings; else
+of calibrated step times, of runs of other workloads, or of the machine's ceilings, in this order.
 """
 
 from __future__ import annotations
@@ -8,16 +9,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from core_engine.config import EngineConfig
 from experiments.store import Run, Store
-from experiments.sweep.points import Point, first_points
+from experiments.sweep.points import ROUNDS, Point, first_points
 from experiments.sweep.spec import AUTO, CONCURRENCY, SweepSpec
 from experiments.workloads import WorkloadSpec
+from experiments.workloads.lengths import Lengths
 from experiments.workloads.source import find
+
+if TYPE_CHECKING:
+    from experiments.sweep.computed_speeds import Computed
 
 LOOKED_AT = 50  # newest runs of the store
 ALIKE = ("workload", "settings", "endpoint", "endpoint_model")  # of runs whose speeds tell those of a sweep
@@ -27,13 +32,14 @@ Speeds = list[tuple[float, float]]
 
 
 def plan(spec: SweepSpec, store: Store | None) -> dict[str, Any]:
-    """{"over","points":[{"label","requests","estimate_s"}],"repeats","later","estimate_s","estimate_how","warnings"}.
+    """{"over","points":[{"label","requests","estimate_s"}],"repeats","later","estimate_s","estimate_is","estimate_how",
+    "warnings"}.
 
     later: points that are known only when others are measured, as a count. estimate_s: of all points known now and
-    all repeats, None where nothing was ever measured like it, or where a rate is only known later.
+    all repeats, "about" or "at least" so long (estimate_is); None where nothing tells: estimate_how says what would.
     """
     points = first_points(spec)
-    speeds, how = known_speeds(spec, store)
+    speeds, how, is_bound = expected_speeds(spec, store)
     each = [seconds_of(spec, point, speeds) for point in points]
     later = spec.auto_points if spec.over == AUTO else 0
     known = [one for one in each if one is not None]
@@ -51,6 +57,7 @@ def plan(spec: SweepSpec, store: Store | None) -> dict[str, Any]:
         "later": later,
         "searched": bool(spec.find and spec.slo and not spec.of_variable),
         "estimate_s": total,
+        "estimate_is": "at least" if is_bound else "about",
         "estimate_how": how,
         "warnings": foreseen(spec),
         "provenance": "computed",
@@ -68,6 +75,11 @@ def foreseen(spec: SweepSpec) -> list[str]:
                 f"from {beyond[0]} clients on some wait for one of the {slots} slots;"
                 f" --set max_num_seqs={spec.values[-1]} computes them together"
             )
+    more = [point for point in first_points(spec) if spec.num_requests and point.num_requests > spec.num_requests]
+    if more:
+        told = ", ".join(f"{point.num_requests} at {point.load.concurrency} clients" for point in more)
+        asked = f"{spec.num_requests} requests would not keep so many clients busy"
+        found.append(f"{asked}: {ROUNDS} a client are sent ({told})")
     source = find(spec.workload)
     at_once = isinstance(source, WorkloadSpec) and source.rate_rps is None and source.closed is None
     if spec.of_variable and spec.concurrency is None and spec.rate_rps is None and at_once:
@@ -86,9 +98,11 @@ def seconds_of(spec: SweepSpec, point: Point, speeds: Speeds) -> float | None:
     tokens = mean_output_tokens(spec)
     if not speeds or tokens is None:
         return None
-    # How many a server runs at once is not known: the fullest that was seen.
-    most = speeds[-1][0] if spec.endpoint else EngineConfig.from_settings(dict(point.settings)).max_num_seqs
-    at_once = load.concurrency or most
+    if spec.endpoint is not None:  # how many it runs at once is not known: the fullest that was seen
+        at_once = load.concurrency or speeds[-1][0]
+    else:
+        seats = EngineConfig.from_settings(dict(point.settings)).max_num_seqs
+        at_once = min(load.concurrency or seats, seats)
     return max(scheduled, point.num_requests * tokens / speed_at(speeds, at_once))
 
 
@@ -100,18 +114,45 @@ def speed_at(speeds: Speeds, at_once: float) -> float:
     return min(speeds, key=lambda known: abs(math.log(known[0] / at_once)))[1]
 
 
-def known_speeds(spec: SweepSpec, store: Store | None) -> tuple[Speeds, str]:
-    """From the newest bench or sweep with the same workload and settings, and where they come from."""
+def expected_speeds(spec: SweepSpec, store: Store | None) -> tuple[Speeds, str, bool]:
+    """(speeds, where they come from, whether they are only an upper bound); without speeds, what would tell them."""
+    if mean_output_tokens(spec) is None:
+        return [], "a trace is not read before a run: trilemma bench --dry-run says how many tokens it has", False
+    measured = known_speeds(spec, store)
+    if measured is not None:
+        return *measured, False
+    computed = None if spec.endpoint is not None else _computed(spec)
+    if computed is not None and not computed.is_bound:
+        return computed.speeds, computed.how, False
+    elsewhere = known_speeds(spec, store, but=("workload",))
+    if elsewhere is not None:
+        return elsewhere[0], f"{elsewhere[1]}, of another workload", False
+    if computed is not None:
+        return computed.speeds, computed.how, True
+    if spec.endpoint is not None:
+        return [], "nothing of this server was measured yet: a bench of it tells", False
+    return [], "nothing like it was measured yet: a bench tells, and trilemma calibrate (20 s) how long at least", False
+
+
+def _computed(spec: SweepSpec) -> Computed | None:
+    from experiments.sweep.computed_speeds import computed_speeds
+
+    config = spec.config_at(spec.values[0] if spec.of_variable else None)
+    return computed_speeds(config, mean_prompt_tokens(spec) or 1.0, mean_output_tokens(spec) or 1.0)
+
+
+def known_speeds(spec: SweepSpec, store: Store | None, but: Sequence[str] = ()) -> tuple[Speeds, str] | None:
+    """From the newest bench or sweep with the same workload and settings (`but` those), and where they come from."""
     runs = [] if store is None else store.list_runs(LOOKED_AT)
     for run in runs:
         if run.kind not in ("bench", "sweep") or run.state != "done" or run.result is None:
             continue
-        if any(run.spec.get(name) != getattr(spec, name) for name in ALIKE):
+        if any(run.spec.get(name) != getattr(spec, name) for name in ALIKE if name not in but):
             continue
         speeds = _speeds_of(run, run.result)
         if speeds:
             return speeds, f"speeds measured in run {run.id}"
-    return [], "nothing with this workload and these settings was measured yet: a bench tells how long it takes"
+    return None
 
 
 def _speeds_of(run: Run, result: Mapping[str, Any]) -> Speeds:
@@ -129,10 +170,21 @@ def _speeds_of(run: Run, result: Mapping[str, Any]) -> Speeds:
 def mean_output_tokens(spec: SweepSpec) -> float | None:
     """Of the workload's answers: the mean of many drawn ones; None for a trace, which is not read before a run."""
     source = find(spec.workload)
+    return _mean(source.output_tokens, spec, spec.max_tokens_cap) if isinstance(source, WorkloadSpec) else None
+
+
+def mean_prompt_tokens(spec: SweepSpec) -> float | None:
+    """Of the workload's prompts, with the prefix that they share, as mean_output_tokens."""
+    source = find(spec.workload)
     if not isinstance(source, WorkloadSpec):
         return None
-    drawn = source.output_tokens.draw(DRAWN, np.random.default_rng(0))
-    return fmean(min(tokens * spec.length_scale, spec.max_tokens_cap or tokens * spec.length_scale) for tokens in drawn)
+    prefix = source.prefixes.tokens * spec.length_scale if source.prefixes is not None else 0.0
+    return prefix + _mean(source.prompt_tokens, spec, spec.max_prompt_tokens)
+
+
+def _mean(lengths: Lengths, spec: SweepSpec, most: int | None) -> float:
+    scaled = (tokens * spec.length_scale for tokens in lengths.draw(DRAWN, np.random.default_rng(0)))
+    return fmean(tokens if most is None else min(tokens, most) for tokens in scaled)
 
 
 def _own_rate(spec: SweepSpec) -> float | None:

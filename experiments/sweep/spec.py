@@ -31,12 +31,12 @@ class SweepSpec(BenchSpec):
     over: "concurrency" (that many clients, each sending its next request when the last is answered), "rate" (requests/s
     that come whether or not the last is answered), "auto" (one at a time, then all at once, then `auto_points` rates
     between), or the name of a variable. `concurrency` or `rate_rps` is the load of a variable's sweep. arrivals: of
-    rates; "own" stretches the workload's pattern, or a trace's. num_requests: at least so many a point; None: enough
-    for the percentiles. duration_s: a rate lasts at least so long. find: whether the highest load that meets the
-    objectives is searched between the points, to `precision`. headroom: share of that load kept free; scale_out_at:
-    share of the instance limit at which another one is added. demand_rps: requests/s to be served, for the number of
-    instances. With `endpoint` a server is swept, over loads alone. ray_address: where points fan out to ("local", or a
-    cluster's address), with `per_node` engines at a time on a node.
+    rates; "own" stretches the workload's pattern, or a trace's. num_requests: at least so many a point, and four a
+    client; None: enough for the percentiles. duration_s: a rate lasts at least so long. find: whether the highest load
+    that meets the objectives is searched between the points, to `precision`. headroom: share of that load kept free;
+    scale_out_at: share of the instance limit at which another one is added. demand_rps: requests/s to be served, for
+    the number of instances. With `endpoint` a server is swept, over loads alone. ray_address: where points fan out to
+    ("local", or a cluster's address), with `per_node` engines at a time on a node.
     """
 
     over: str = CONCURRENCY

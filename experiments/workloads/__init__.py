@@ -22,6 +22,7 @@ __all__ = [
     "build",
     "builtin",
     "burst_arrivals_ns",
+    "lengths",
     "options",
     "poisson_arrivals_ns",
     "repetitive",
