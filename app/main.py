@@ -12,7 +12,7 @@ from app.components.kernels import kernels_line
 from app.components.money import price_text
 from app.components.section import escape
 from app.i18n import LANGUAGE_NAMES
-from app.navigation import groups
+from app.navigation import groups, nearest, page_of
 from app.preferences import preferences
 from app.state import LANGUAGE_CHOICE, choose_language, language, mode, set_address, t
 from app.theme import TOKENS
@@ -52,6 +52,13 @@ def _take_language() -> None:
     choose_language(st.session_state[LANGUAGE_CHOICE])
 
 
+def _point_to(meant: str | None) -> None:
+    """The way to the page that a misspelt address most likely means."""
+    if meant is not None:
+        st.warning(t("nav.did_you_mean", page=t(f"nav.{meant}")))
+        st.page_link(page_of(meant))
+
+
 def main() -> None:
     """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
     st.set_page_config(page_title="Trilemma", page_icon=str(ICON), layout="wide")
@@ -59,6 +66,7 @@ def main() -> None:
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
     chosen = st.navigation(groups(), expanded=True)
     sidebar()
+    _point_to(nearest(st.context.url or ""))
     try:
         chosen.run()
     except (InputError, CannotRunError) as error:

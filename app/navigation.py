@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from difflib import get_close_matches
 from importlib import import_module
+from urllib.parse import urlsplit
 
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
 from app.state import t
+from ledger.errors import ALIKE
 
 FIRST = "workbench"  # the page that opens
 # Heading of the sidebar -> page, by its module in app/views and the key of its title, with icon and address.
@@ -55,6 +58,17 @@ def page_of(name: str) -> StreamlitPage:
         import_module(f"app.views.{name}").page()
 
     return st.Page(draw, title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=address, default=name == FIRST)
+
+
+def nearest(address: str) -> str | None:
+    """The page that an unknown address most likely means; None for a known one, or where none is near.
+
+    A page behind another path of a reverse proxy has a last part of its own, which is like none of ours.
+    """
+    asked = urlsplit(address).path.rstrip("/").rpartition("/")[2].lower()
+    known = {address: name for pages in GROUPS.values() for name, (_, address) in pages.items()}
+    near = [] if asked in known else get_close_matches(asked, known, 1, ALIKE)
+    return known[near[0]] if near else None
 
 
 def groups() -> dict[str, list[StreamlitPage]]:

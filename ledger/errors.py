@@ -5,6 +5,10 @@ exit codes once.
 """
 
 import errno
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+ALIKE = 0.7  # as difflib counts it: a letter left out, doubled or swapped, and no word that happens to share some
 
 
 class InputError(ValueError):
@@ -13,6 +17,17 @@ class InputError(ValueError):
     def __init__(self, field: str, value: object, accepted: str) -> None:
         self.field, self.value, self.accepted = field, value, accepted
         super().__init__(f"{field}: {value!r} is not accepted; accepted: {accepted}")
+
+
+def unknown_name(field: str, value: object, known: Iterable[str], accepted: str | None = None) -> InputError:
+    """The error for a name that is none of `known`, with the one most like it where one is near.
+
+    accepted: in words what is, where that is not just the known names.
+    """
+    names = {name.lower(): name for name in known}
+    near = get_close_matches(str(value)[:60].lower(), names, 1, ALIKE)
+    meant = f"; did you mean {names[near[0]]}?" if near else ""
+    return InputError(field, value, (accepted or ", ".join(names.values())) + meant)
 
 
 class CannotRunError(RuntimeError):

@@ -14,7 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import CannotRunError, InputError, unknown_name
 
 MIB, GIB = 2**20, 2**30
 THIS = ("this", "this machine")
@@ -129,7 +129,8 @@ def accelerator(name_or_path: str, this: Accelerator | None = None) -> Accelerat
         return _of_file(Path(path), name)
     found = _by_any_name(catalogue()).get(_key(wanted))
     if found is None:
-        raise InputError("gpu", name_or_path[:60], f"this, a .toml file, or one of {', '.join(catalogue())}")
+        accepted = f"this, a .toml file, or one of {', '.join(catalogue())}"
+        raise unknown_name("gpu", name_or_path[:60], catalogue(), accepted)
     return found
 
 

@@ -31,7 +31,7 @@ from core_engine.parallel.shards import REASON, ShardedModel, ShardedWeights, st
 from core_engine.quant.calibrate import read_text
 from core_engine.quant.quantize import Cost, Named
 from core_engine.quant.scheme import AS_STORED, Scheme
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 from ledger.model_spec import ModelSpec
 
 
@@ -79,9 +79,10 @@ def model_path(model: str, report: Callable[[str], None] = lambda _: None) -> Pa
         if path.suffix.lower() != ".gguf":
             raise InputError("model", model, "a directory, or a file whose name ends in .gguf")
     elif not path.is_dir():
-        raise InputError(
+        raise unknown_name(
             "model",
             model,
+            ("embedded", ENLARGED),
             f"embedded, {ENLARGED}, an existing directory with config.json and *.safetensors, or a .gguf file",
         )
     elif not (path / "config.json").is_file():

@@ -14,7 +14,7 @@ from core_engine.variables.sampling import SAMPLING_VARIABLES
 from core_engine.variables.saving import SAVING_VARIABLES
 from core_engine.variables.scheduling import SCHEDULING_VARIABLES
 from core_engine.variables.speculation import SPECULATION_VARIABLES
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 VARIABLES: dict[str, Variable] = {
     entry.name: entry
@@ -35,7 +35,7 @@ VARIABLES: dict[str, Variable] = {
 def variable(name: str) -> Variable:
     """The entry called `name`; InputError when there is none."""
     if name not in VARIABLES:
-        raise InputError("variable", name, ", ".join(VARIABLES))
+        raise unknown_name("variable", name, VARIABLES)
     return VARIABLES[name]
 
 
@@ -44,7 +44,7 @@ def parse_value(name: str, text: Any) -> Value:
     entry = variable(name)
     if entry.kind == "choice":
         if text not in entry.choices:
-            raise InputError(name, text, entry.accepted())
+            raise unknown_name(name, text, entry.choices, entry.accepted())
         return str(text)
     if entry.kind == "path":
         if not str(text).strip():

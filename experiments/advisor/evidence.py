@@ -13,7 +13,7 @@ from typing import Any
 
 from core_engine.variables import VARIABLES, Value
 from experiments.metrics.objectives import LATENCIES, Objective, parse_slo
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 ENGINES = ("trilemma", "vLLM", "SGLang", "TensorRT-LLM", "llama.cpp")
 PROVENANCES = ("measured", "simulated", "computed")
@@ -404,7 +404,7 @@ def _config(given: Any, strict: bool) -> dict[str, Value]:
     for name, value in given.items():
         if name not in VARIABLES:
             if strict:
-                raise InputError("config", name, f"variables of the registry: {', '.join(VARIABLES)}")
+                raise unknown_name("config", name, VARIABLES, f"variables of the registry: {', '.join(VARIABLES)}")
             continue
         if value is None:
             continue

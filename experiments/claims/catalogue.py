@@ -7,7 +7,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from ledger.errors import InputError
+from ledger.errors import unknown_name
 
 KINDS = ("arithmetic", "measured", "simulated", "knowledge")
 
@@ -78,4 +78,5 @@ def get_claim(claim_id: str) -> Claim:
     for claim in load_claims():
         if claim.id == claim_id.upper():
             return claim
-    raise InputError("claim", claim_id, f"{load_claims()[0].id} to {load_claims()[-1].id}")
+    ids = [claim.id for claim in load_claims()]
+    raise unknown_name("claim", claim_id, ids, f"{ids[0]} to {ids[-1]}")

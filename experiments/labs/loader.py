@@ -34,7 +34,7 @@ from experiments.labs.lab import (
 )
 from experiments.labs.quantities import dimension_of
 from experiments.mistake_words import USUAL
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 CONTENT = Path(__file__).with_name("content")
 SECTIONS = (
@@ -60,7 +60,7 @@ def get_lab(lab_id: str) -> Lab:
     for lab in load_labs():
         if lab.id == lab_id:
             return lab
-    raise InputError("lab", lab_id[:60], ", ".join(lab.id for lab in load_labs()))
+    raise unknown_name("lab", lab_id[:60], [lab.id for lab in load_labs()])
 
 
 def read_lab(folder: Path) -> Lab:

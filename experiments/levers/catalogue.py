@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from core_engine.variables import Value, parse_value
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 TOKENS, DEVICE, CONCURRENCY = "tokens", "device", "concurrency"
 
@@ -58,5 +58,5 @@ SIMULATED = tuple(name for name in USUAL if not LEVERS[name].needs_text)
 def lever(name: str) -> Lever:
     """The lever of a name; InputError when there is none."""
     if name not in LEVERS:
-        raise InputError("lever", name, ", ".join(LEVERS))
+        raise unknown_name("lever", name, LEVERS)
     return LEVERS[name]

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from experiments.playbook.steps import LADDER
-from ledger.errors import InputError
+from ledger.errors import unknown_name
 
 FOOT_OF_LADDER, DEFAULTS = "foot", "defaults"
 STARTS = (FOOT_OF_LADDER, DEFAULTS)
@@ -60,5 +60,5 @@ SCENARIOS = tuple(name for name in RECIPES if name != "rollout")
 def get_recipe(name: str) -> Recipe:
     """InputError when there is none of that name."""
     if name not in RECIPES:
-        raise InputError("--recipe", name, ", ".join(RECIPES))
+        raise unknown_name("--recipe", name, RECIPES)
     return RECIPES[name]

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from core_engine.variables import W4A16, Value, parse_value, variable
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 # Hours of somebody who knows the service, assumed: a flag and a restart; a day for a checkpoint or a draft that has to
 # be made and evaluated; a week for a deployment of another shape.
@@ -118,7 +118,7 @@ LADDER = ("continuous-paged", "kv-int8", "w8a8", "w4a16", "speculation", "pd")
 def get_step(name: str) -> Step:
     """A step of the playbook; InputError when there is none of that name."""
     if name not in STEPS:
-        raise InputError("--steps", name, ", ".join(STEPS))
+        raise unknown_name("--steps", name, STEPS)
     return STEPS[name]
 
 

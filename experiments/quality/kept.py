@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import core_engine
 from core_engine.config import EngineConfig
 from core_engine.model.embedded import ENLARGED, find_gguf
-from ledger.errors import InputError
+from ledger.errors import unknown_name
 
 
 class Kept(Protocol):
@@ -59,7 +59,8 @@ def _model_files(model: str) -> list[tuple[str, int, int]]:
     """Names, sizes and times of change: reading gigabytes to compare them would take longer than to score."""
     path = find_gguf() if model in ("embedded", ENLARGED) else Path(model).expanduser()
     if not path.exists():
-        raise InputError("model", model, f"embedded, {ENLARGED}, or the path of a model directory or .gguf file")
+        accepted = f"embedded, {ENLARGED}, or the path of a model directory or .gguf file"
+        raise unknown_name("model", model, ("embedded", ENLARGED), accepted)
     found = sorted(path.iterdir()) if path.is_dir() else [path]
     return [(str(file), file.stat().st_size, file.stat().st_mtime_ns) for file in found if file.is_file()]
 

@@ -13,7 +13,7 @@ from typing import Any
 from core_engine.config import EngineConfig
 from core_engine.variables import VARIABLES, Value, parse_value, variable
 from experiments.spec import BenchSpec, held_because, needed_values, refuse_unknown, refuse_without_effect, whole
-from ledger.errors import InputError
+from ledger.errors import InputError, unknown_name
 
 CONCURRENCY, RATE, AUTO = "concurrency", "rate", "auto"
 LOADS = (CONCURRENCY, RATE)
@@ -139,7 +139,8 @@ def parse_over(text: str) -> tuple[str, tuple[str, ...]]:
     if name == AUTO:
         raise InputError("--over", text, "auto alone: it finds its rates itself; --points N says how many")
     if name not in LOADS and name not in VARIABLES:
-        raise InputError("--over", name, f"{OVER_ACCEPTED}; the variables are {', '.join(VARIABLES)}")
+        accepted = f"{OVER_ACCEPTED}; the variables are {', '.join(VARIABLES)}"
+        raise unknown_name("--over", name, (*LOADS, AUTO, *VARIABLES), accepted)
     return name, parts
 
 

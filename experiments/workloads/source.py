@@ -14,7 +14,7 @@ from experiments.workloads.spec import WorkloadSpec
 from experiments.workloads.text import TokenizerLike
 from experiments.workloads.trace_formats import FORMATS, detect
 from experiments.workloads.workload import Workload
-from ledger.errors import CannotRunError, InputError
+from ledger.errors import CannotRunError, InputError, unknown_name
 
 TRACE = "trace:"
 TRACE_SUFFIXES = (".csv", ".jsonl", ".json")
@@ -47,7 +47,7 @@ def find(name: str) -> WorkloadSpec | Trace:
         return read_workload_file(_there(path))
     if path.suffix in TRACE_SUFFIXES:
         return Trace(_there(path), detect(path))
-    raise InputError("workload", name, ACCEPTED)
+    raise unknown_name("workload", name, WORKLOADS, ACCEPTED)
 
 
 def full_name(name: str) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 from app.components.tour import STEPS
 from app.i18n import catalogue
-from app.navigation import GROUPS
+from app.navigation import GROUPS, nearest
 from tests.app.alone import asked, page_alone, texts, used
 from tests.app.test_pages import opened
 
@@ -35,6 +35,21 @@ def test_the_main_pages_stand_in_their_order_and_each_address_once() -> None:
     assert [name for name in PAGES if name in ORDER] == list(ORDER)
     addresses = [address for pages in GROUPS.values() for _, address in pages.values()]
     assert len(set(addresses)) == len(addresses)
+
+
+@pytest.mark.parametrize(
+    ("address", "meant"),
+    [
+        ("http://127.0.0.1:8501/labz", "labs"),
+        ("http://127.0.0.1:8501/quantisation/", "quantization"),
+        ("http://127.0.0.1:8501/labs", None),
+        ("http://127.0.0.1:8501/", None),
+        ("https://host/trilemma", None),  # a path of a proxy, in front of the first page
+        ("", None),
+    ],
+)
+def test_a_misspelt_address_leads_to_the_page_that_was_meant(address: str, meant: str | None) -> None:
+    assert nearest(address) == meant
 
 
 @pytest.mark.parametrize("name", PAGES)
