@@ -1,7 +1,7 @@
-"""The command line: `trilemma VERB`. One module a verb; this one wires them and maps errors to exit codes.
+"""The command line: `trilemma VERB`. One module a verb; this one runs them and maps errors to exit codes.
 
-0 done; 2 the input is wrong; 3 it cannot run here; 1 a fault of ours (with a log); 130 cancelled by Ctrl-C.
-Importing it loads neither torch nor any page library; each verb imports what it needs when it runs.
+0 done; 2 the input is wrong; 3 it cannot run here; 1 a fault of ours (with a log); 130 cancelled by Ctrl-C, from the
+first moment on: nothing is imported here before that can be said.
 """
 
 from __future__ import annotations
@@ -9,109 +9,30 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import Annotated, NoReturn
-
-import typer
-
-from experiments.cli import (
-    advise,
-    cache,
-    calibrate,
-    capacity,
-    claims,
-    cost,
-    doctor,
-    evaluate,
-    factorial,
-    generate,
-    interview,
-    jitter,
-    kv,
-    lab,
-    ladder,
-    ledger,
-    levers,
-    measure,
-    plan,
-    profile,
-    quantize,
-    report,
-    runs,
-    serve,
-    simulate,
-    speculation,
-    sweep,
-    train_draft,
-    ui,
-)
-from experiments.cli.output import CANCELLED, DONE, exit_code
-from experiments.threads import spin_shortly
+from typing import NoReturn
 
 __all__ = ["ladder", "tables"]
-
-app = typer.Typer(
-    name="trilemma",
-    help="Change one variable of an inference engine and see what it does to latency, throughput, cost and quality.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-)
-
-
-def _print_version(wanted: bool) -> None:
-    if wanted:
-        from experiments.version import version
-
-        print(f"trilemma {version()}")
-        raise typer.Exit
-
-
-@app.callback()
-def _root(
-    version: Annotated[
-        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and end.")
-    ] = False,
-) -> None:
-    pass
-
-
-app.command("ui")(ui.ui)
-app.command("serve")(serve.serve)
-app.command("doctor")(doctor.doctor)
-app.command("generate")(generate.generate)
-app.command("bench")(measure.bench)
-app.command("compare")(measure.compare)
-app.command("factorial")(factorial.factorial)
-app.command("sweep")(sweep.sweep)
-app.command("capacity")(capacity.capacity)
-app.command("jitter")(jitter.jitter)
-app.command("cache")(cache.cache)
-app.command("ladder")(ladder.ladder)
-app.command("levers")(levers.levers)
-app.command("eval")(evaluate.evaluate)
-app.command("speculation")(speculation.speculation)
-app.command("profile")(profile.profile)
-app.command("kv")(kv.kv)
-app.command("quantize")(quantize.quantize)
-app.command("train-draft")(train_draft.train_draft)
-app.command("report")(report.report)
-app.command("calibrate")(calibrate.calibrate)
-app.command("simulate")(simulate.simulate)
-app.command("plan")(plan.plan)
-app.command("advise")(advise.advise)
-app.command("cost")(cost.cost)
-app.command("ledger")(ledger.ledger)
-app.add_typer(runs.app, name="runs")
-app.add_typer(claims.app, name="claims")
-app.add_typer(interview.app, name="interview")
-app.add_typer(lab.app, name="lab")
 
 
 def run(argv: Sequence[str]) -> int:
     """Run a command line and return its exit code. Never raises for what a user can cause."""
     try:
+        return _run(argv)
+    except KeyboardInterrupt:
+        from experiments.cli.output import CANCELLED
+
+        return CANCELLED
+
+
+def _run(argv: Sequence[str]) -> int:
+    import typer
+
+    from experiments.cli.output import CANCELLED, DONE, exit_code
+    from experiments.cli.verbs import app
+
+    try:
         code = app(args=list(argv), prog_name="trilemma", standalone_mode=False)
-    except (KeyboardInterrupt, typer.Abort):
+    except typer.Abort:
         return CANCELLED
     except BrokenPipeError:
         # The reader has gone (`trilemma runs | head`): nothing more to say, and nothing at interpreter exit either.
@@ -124,5 +45,7 @@ def run(argv: Sequence[str]) -> int:
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
     """The `trilemma` console script. Commands that compute in this process wait as a worker does."""
+    from experiments.threads import spin_shortly
+
     spin_shortly()
     sys.exit(run(sys.argv[1:] if argv is None else argv))

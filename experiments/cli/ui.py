@@ -66,7 +66,7 @@ def ui(
     require_free_port(port, host)
     confined = environment(_folders(files, host), key_envs or [])
     _prepare_model()
-    command = [sys.executable, "-m", "app.server", "--host", host, "--port", str(port)]
+    command = [sys.executable, "-m", "app.server", "--host", host, "--port", str(port), "--end-with-stdin"]
     # Streamlit reads its theme from .streamlit/ in the working directory. A session of its own, since systems that
     # share cores between sessions know no other priority for it (experiments/yielding.py).
     output = subprocess.DEVNULL if as_json else sys.stderr
@@ -79,7 +79,7 @@ def ui(
     server = None
     try:
         server = subprocess.Popen(
-            command, stdout=output, cwd=page.parents[1], start_new_session=True,
+            command, stdin=subprocess.PIPE, stdout=output, cwd=page.parents[1], start_new_session=True,
             env={**os.environ, **confined, **secret, **shared},
         )  # fmt: skip
         _wait_until_ready(server, _url(WILDCARDS.get(host, host), port))

@@ -352,6 +352,22 @@ def test_ctrl_c_cancels_the_job(tiny_settings: list[str], home: Path) -> None:
         os.kill(stored.pid, 0)
 
 
+@pytest.mark.parametrize("module", ["typer", "experiments.cli.verbs", "experiments.cli.serve"])
+def test_ctrl_c_while_the_command_line_is_imported_ends_it_quietly(module: str) -> None:
+    pressed = f"""
+import sys
+class Pressed:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Pressed())
+from experiments.cli import main
+main(["--version"])
+"""
+    done = subprocess.run([sys.executable, "-c", pressed], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
 def test_a_port_in_use_is_said(capsys: pytest.CaptureFixture[str]) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))

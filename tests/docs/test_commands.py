@@ -15,7 +15,7 @@ import pytest
 import typer
 
 from core_engine.variables import parse_setting, parse_value
-from experiments.cli import app
+from experiments.cli.verbs import app
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 from tests.docs.markdown import DOCUMENTS, ROOT, blocks, inline_code
