@@ -28,6 +28,7 @@ from experiments.server.access import LOOPBACK, is_loopback
 from experiments.server.app import Limits, make_app
 from experiments.server.canary import Canary, CanaryPlan
 from experiments.server.event_log import EventLog
+from experiments.server.heads import PromptHeads
 from experiments.server.service import Service
 from ledger.errors import CannotRunError, InputError
 
@@ -162,7 +163,7 @@ def make_server(app: Any, service: Service, grace_s: float) -> GracefulServer:
     config = uvicorn.Config(
         app, log_config=None, log_level="warning", access_log=False, lifespan="off", ws="none", server_header=False,
         timeout_keep_alive=KEEP_ALIVE_S, timeout_graceful_shutdown=int(grace_s) + AFTER_GRACE_S,
-        limit_concurrency=CONNECTIONS, http="h11", h11_max_incomplete_event_size=MOST_HEADER_BYTES,
+        limit_concurrency=CONNECTIONS, http=PromptHeads, h11_max_incomplete_event_size=MOST_HEADER_BYTES,
     )  # fmt: skip
     return GracefulServer(config, service, grace_s)
 

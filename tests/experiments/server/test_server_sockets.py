@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -21,6 +22,7 @@ import pytest
 from serving import Served, serving, until
 
 from experiments.cli import run
+from experiments.server import heads
 from experiments.server.access import is_loopback
 from experiments.server.app import Limits
 from experiments.server.run import GracefulServer, ServeSpec, bound_socket, make_server
@@ -274,3 +276,29 @@ def test_sigterm_lets_a_request_end_and_the_process_with_0(tmp_path: Path) -> No
         assert server.wait(60) == 0
         assert '"event": "stopped"' in server.stderr.read()
     bound_socket("127.0.0.1", int(url.rsplit(":", 1)[1])).close()
+
+
+def test_a_connection_whose_head_is_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "HEAD_S", 0.3)
+    begun = b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Slow: "
+    with running() as server:
+        for sent, told in ((b"", b""), (begun, b"HTTP/1.1 408 ")):
+            with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+                client.sendall(sent)
+                received = b"".join(iter(lambda client=client: client.recv(1000), b""))
+                assert received[: len(b"HTTP/1.1 408 ")] == told
+
+
+def test_an_answer_and_a_kept_connection_may_take_longer_than_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(heads, "HEAD_S", 0.3)
+    with running() as server:
+        server.served.engine.executor.gate.clear()
+        opener = threading.Timer(0.6, server.served.engine.executor.gate.set)
+        opener.start()
+        assert server.post({"prompt": "abc", "max_tokens": 2})[0] == 200
+        opener.join()
+        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+            for _ in range(2):
+                client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
+                assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+                time.sleep(0.5)  # idle between two requests, which is no head that is late
