@@ -8,7 +8,10 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
+import time
+from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from threading import Thread
@@ -18,6 +21,7 @@ from experiments.yielding import make_way
 from ledger.errors import InputError
 
 MOST_UPLOAD_MB = 200
+END_GRACE_S = 5.0
 HEAVY = ("app.charts", "pandas", "experiments.report", "experiments.jobs", "core_engine.kernels.choice")
 PAGE = Path(__file__).with_name("main.py")
 
@@ -27,7 +31,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="app.server", description="The page's server; `trilemma ui` starts it.")
     parser.add_argument("--host", default=LOOPBACK[0])
     parser.add_argument("--port", type=int, default=8501)
+    parser.add_argument("--end-with-stdin", action="store_true", help="End when standard input does.")
     options = parser.parse_args()
+    if options.end_with_stdin:
+        Thread(target=end_with_stdin, name="parent", daemon=True).start()
     token = os.environ.pop(PAGE_TOKEN_ENV, None)
     if token is None and not is_loopback(options.host):
         error = InputError("--host", options.host, f"{', '.join(LOOPBACK)}, or another one together with a token")
@@ -55,6 +62,19 @@ def main() -> None:
             "logger.hideWelcomeMessage": True,  # it asks another server for the address of this one
         }
     )
+
+
+def end_with_stdin() -> None:
+    """End this process when whoever holds the other end of its standard input has ended, however that was.
+
+    As SIGTERM does; at once where that does not help within END_GRACE_S.
+    """
+    with suppress(OSError):
+        while os.read(0, 1):  # no lock of a buffer is held when the interpreter ends first
+            pass
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(END_GRACE_S)
+    os._exit(0)
 
 
 def _load() -> None:

@@ -194,13 +194,26 @@ def test_a_server_that_is_loading(options: list[str], home: Path) -> None:
     interrupted(server, lambda: _has_torch(server))
 
 
-def test_a_page(home: Path) -> None:
+def page_at(home: Path) -> tuple[subprocess.Popen[str], int, dict[str, Any]]:
+    """(the command line of a page that is served, its port, what it says of it)."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     page = trilemma("ui", "--port", str(port), "--json", home=home)
     assert page.stdout is not None
-    served_at = json.loads("".join(page.stdout.readline() for _ in range(4)))
+    return page, port, json.loads("".join(page.stdout.readline() for _ in range(4)))
+
+
+def test_a_page_whose_command_line_is_killed(home: Path) -> None:
+    page, port, served_at = page_at(home)
+    page.kill()
+    page.communicate(timeout=30)
+    until(lambda: served_at["pid"] not in [process.pid for process in processes_of(home)])
+    require_free_port(port)
+
+
+def test_a_page(home: Path) -> None:
+    page, port, served_at = page_at(home)
     page.send_signal(signal.SIGINT)
     _, err = page.communicate(timeout=30)
     assert page.returncode == INTERRUPTED and "Traceback" not in err
