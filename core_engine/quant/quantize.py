@@ -18,14 +18,17 @@ from core_engine.quant.awq import Levels
 from core_engine.quant.layer_pass import LINEAR, LayerPass
 from core_engine.quant.matrix import QuantizedMatrix
 from core_engine.quant.rtn import round_to_nearest
-from core_engine.quant.scheme import AWQ, GPTQ, INT8, W8A8, Scheme
+from core_engine.quant.scheme import AWQ, GPTQ, INT8, RTN, W8A8, W8A16, Scheme
 from ledger.errors import InputError
 
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 Named = dict[str, torch.Tensor | QuantizedMatrix]
 Rounding = Callable[[Mapping[str, torch.Tensor], Levels | None], methods.QuantizedLayer]
-# What looks at the weights alone; whatever is in neither table is rounded to nearest.
-DATA_FREE: Mapping[str, Rounding] = {}
+# What looks at the weights alone, and what also at a calibration text.
+DATA_FREE: Mapping[str, Rounding] = {
+    W8A16: methods.rounded,
+    RTN: methods.rounded,
+}
 CALIBRATED: Mapping[str, methods.Calibrated] = {
     AWQ: methods.by_awq,
     GPTQ: methods.by_gptq,
@@ -74,7 +77,7 @@ def quantized_layers(
             at = f"model.layers.{index}."
             layer = _layer(source, at)
             if run is None or states is None:
-                made = DATA_FREE.get(scheme.weights, methods.rounded)(layer, scheme.levels)
+                made = DATA_FREE[scheme.weights](layer, scheme.levels)
             else:
                 report(f"Quantizing layer {index + 1} of {spec.num_layers} ({scheme.weights})")
                 context = methods.LayerContext(spec, run, window, states)

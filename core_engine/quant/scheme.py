@@ -11,7 +11,7 @@ from core_engine.variables import W4A16, variable
 from ledger.errors import InputError
 
 NONE, AS_STORED, W8A16, W8A8 = "none", "as-stored", "w8a16", "w8a8"
-AWQ, GPTQ = "w4a16-awq", "w4a16-gptq"
+RTN, AWQ, GPTQ = "w4a16-rtn", "w4a16-awq", "w4a16-gptq"
 CALIBRATED = (W8A8, AWQ, GPTQ)
 INT8 = "int8"
 
