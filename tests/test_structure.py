@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -65,6 +66,33 @@ def test_what_others_take_from_a_package_is_stated_in_its_all() -> None:
                 if taken is not None and taken not in surfaces[package][1]:
                     missing.add(f"{package}.__all__ lacks {taken}, which {path.relative_to(ROOT)} takes")
     assert sorted(missing) == []
+
+
+SKIPS = {f"pytest.{name}" for name in ("skip", "xfail", "importorskip", "mark.skip", "mark.skipif", "mark.xfail")}
+
+
+def _unexplained_skips(path: Path) -> Iterator[str]:
+    """Where a test is skipped, or expected to fail, and no reason is given."""
+    text = path.read_text("utf-8")
+    if not re.search(r"pytest\.[\w.]*(skip|xfail)", text):
+        return
+    tree = ast.parse(text)
+    calls = {node.func: node for node in ast.walk(tree) if isinstance(node, ast.Call)}
+    for node in ast.walk(tree):
+        named = isinstance(node, ast.Attribute) and ("skip" in node.attr or "xfail" in node.attr)
+        if named and (name := ast.unparse(node)) in SKIPS:
+            call = calls.get(node)
+            given = call is not None and any(word.arg == "reason" for word in call.keywords)
+            if not given and not (call is not None and call.args and name in ("pytest.skip", "pytest.xfail")):
+                yield f"{path.relative_to(ROOT)}:{node.lineno}: {name}"
+
+
+def test_every_skipped_test_says_why_and_nothing_is_left_to_do() -> None:
+    assert [found for path in (ROOT / "tests").rglob("*.py") for found in _unexplained_skips(path)] == []
+    marks = re.compile(r"\b(" + "|".join(("TO" + "DO", "FIX" + "ME", "X" * 3)) + r")\b")
+    files = [path for folder in FOLDERS for pattern in WRITTEN for path in (ROOT / folder).rglob(pattern)]
+    files += (ROOT / "docs").glob("*.md")
+    assert [str(path.relative_to(ROOT)) for path in files if marks.search(path.read_text("utf-8"))] == []
 
 
 def test_what_a_package_states_is_there() -> None:

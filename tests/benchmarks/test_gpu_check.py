@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="triton is not installed")
 
 from gpu import runs
 from gpu.kernels import _checked, kernel_checks

@@ -17,7 +17,7 @@ from ledger.model_spec import ModelSpec
 from ledger.step_kernels import StepKernels
 from tests.ledger.test_against_engine import config, decoder_of
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="triton is not installed")
 
 MIB = 1024**2
 LARGE_MLP = config(num_attention_heads=4, head_dim=16, hidden_size=64, intermediate_size=400, vocab_size=300)

@@ -19,7 +19,7 @@ from experiments.speculation.constructed import ConstructedProposer
 from tests.core_engine.conftest import load_fp32, make_tiny
 from tests.core_engine.oracle import Reference, greedy_reference
 
-pytest.importorskip("triton")
+pytest.importorskip("triton", reason="triton is not installed")
 
 from core_engine.executor.device_runner import DeviceRunner
 

@@ -33,7 +33,7 @@ def small(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 
 def test_every_ceiling_is_a_median_with_its_spread() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     threads, shown = torch.get_num_threads(), []
     found = calibrate.calibrate(1, 0.02, lambda what, share: shown.append((what, share)))
     device = found["devices"][-1]

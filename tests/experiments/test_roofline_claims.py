@@ -100,7 +100,7 @@ def test_c34_is_12_96_billion_tokens_a_month_with_cards_and_three_cuts() -> None
 
 @pytest.fixture(scope="module")
 def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    pytest.importorskip("torch")
+    pytest.importorskip("torch", reason="torch is not installed")
     from transformers import LlamaConfig, LlamaForCausalLM
 
     from tests.core_engine.conftest import TINY, write_tokenizer

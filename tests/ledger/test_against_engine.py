@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-torch = pytest.importorskip("torch")
+torch = pytest.importorskip("torch", reason="torch is not installed")
 
 from core_engine.executor.activation_meter import ActivationMeter  # noqa: E402
 from core_engine.executor.torch_executor import TorchExecutor  # noqa: E402

@@ -17,8 +17,8 @@ from ledger.weights import parameter_shapes
 from tests.ledger.dense_configs import DELTA, TINY, tiny
 from tests.ledger.hybrid_configs import HYBRID_CONFIGS
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 NOT_IN_TRANSFORMERS = {
     "baichuan", "chatglm", "deepseek", "internlm", "internlm2", "kimi_k2", "mimo", "minicpm", "minimax_m1",

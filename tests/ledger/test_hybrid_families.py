@@ -15,8 +15,8 @@ from ledger.model_spec import ModelSpec
 from ledger.weights import parameter_shapes
 from tests.ledger.hybrid_configs import HYBRID_CONFIGS
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 
 def their_config(config: dict[str, Any]) -> Any:

@@ -90,7 +90,7 @@ def test_every_active_parameter_is_read_once_by_a_decode_step(shared_dir: Path) 
 
 
 def test_every_family_reads_its_active_parameters_once() -> None:
-    families = pytest.importorskip("tests.ledger.test_against_transformers")
+    families = pytest.importorskip("tests.ledger.test_against_transformers", reason="transformers is not installed")
     compared = 0
     for name in sorted(
         set(TABLES) - {"dbrx", "jetmoe"}
@@ -106,7 +106,7 @@ def test_every_family_reads_its_active_parameters_once() -> None:
 
 
 def test_operations_agree_with_torch_on_a_tiny_model() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import DynamicCache, LlamaConfig, LlamaForCausalLM
 
@@ -134,7 +134,7 @@ def test_operations_agree_with_torch_on_a_tiny_model() -> None:
 
 
 def test_operations_of_experts_agree_with_torch_on_a_tiny_model() -> None:
-    torch = pytest.importorskip("torch")
+    torch = pytest.importorskip("torch", reason="torch is not installed")
     from torch.utils.flop_counter import FlopCounterMode
     from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM
 

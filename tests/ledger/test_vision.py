@@ -16,8 +16,8 @@ from ledger.vision import vision_label, vision_parameter_count, vision_parameter
 from ledger.weights import parameter_count, parameter_shapes
 from tests.ledger.dense_configs import TEXT, VISION, nested
 
-torch = pytest.importorskip("torch")
-transformers = pytest.importorskip("transformers")
+torch = pytest.importorskip("torch", reason="torch is not installed")
+transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
 RENAMED = (
     ("model.language_model.", "model."), ("model.text_model.", "model."), ("language_model.model.", "model."),

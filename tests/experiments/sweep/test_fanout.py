@@ -28,7 +28,7 @@ def curve(result: dict[str, Any]) -> list[tuple[Any, ...]]:
 
 @pytest.mark.slow
 def test_points_of_two_workers_are_those_of_one_process_in_the_same_store(tmp_path: Path) -> None:
-    ray = pytest.importorskip("ray")
+    ray = pytest.importorskip("ray", reason="ray is not installed")
     store = Store(tmp_path / "runs.sqlite3")
     run_id = store.create_run("sweep", {})
     ray.init(address="local", num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="error")

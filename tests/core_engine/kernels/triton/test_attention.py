@@ -22,7 +22,7 @@ from tests.core_engine.kernels.triton.steps import (
     tiles_of,
 )
 
-attention = pytest.importorskip("core_engine.kernels.triton.attention")
+attention = pytest.importorskip("core_engine.kernels.triton.attention", reason="triton is not installed")
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")  # the interpreter's numpy on inf - inf, log 0, ...
 UNTOUCHED = 7.0
 NEAR = {torch.float32: 2e-5, torch.float16: 4e-3}

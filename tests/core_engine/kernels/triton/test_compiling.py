@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-compiling = pytest.importorskip("core_engine.kernels.triton.compiling")
+compiling = pytest.importorskip("core_engine.kernels.triton.compiling", reason="triton is not installed")
 MODULE = "core_engine.kernels.triton.compiling"
 
 # A kernel that spills: a program with more numbers in use than registers. Its own module, since source is read back.

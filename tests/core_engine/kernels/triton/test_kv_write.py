@@ -19,7 +19,7 @@ from tests.core_engine.kernels.triton.steps import (
     row_table,
 )
 
-kv_write = pytest.importorskip("core_engine.kernels.triton.kv_write")
+kv_write = pytest.importorskip("core_engine.kernels.triton.kv_write", reason="triton is not installed")
 pytestmark = pytest.mark.filterwarnings("error::RuntimeWarning")
 TOKENS, BLOCK, BLOCKS, EPS = 5, 16, 4, 1e-5
 UNTOUCHED = 7.0
