@@ -93,6 +93,8 @@ def compare(
     run = follow(run_id, store, [str(value) for value in spec.values])
     if run.state == "cancelled" and run.result is None:
         raise Failed(f"cancelled before a pair was finished; {go_on} goes on from here", CANCELLED)
+    if run.state == "failed" and (run.error or "").startswith(jobs.ENDED):
+        note(f"finished pairs are kept: {go_on} goes on from here")
     result = _told(run)
     if run.state == "cancelled":
         note(f"stopped early, so this is what {result['repeats']} finished pairs say; {go_on} goes on from here")

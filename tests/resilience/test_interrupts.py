@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from experiments import jobs
 from experiments.cli.ui import require_free_port
+from experiments.compare import kept_pairs
 from experiments.lanes import lock_path, open_lock, try_lock
 from experiments.server.run import bound_socket
 from experiments.store import Run, Store
@@ -91,6 +93,22 @@ def test_a_comparison_that_is_scoring_quality_keeps_its_repeats(options: list[st
     run = the_run(home)
     assert command.returncode in (0, INTERRUPTED) and run.state in ("done", "cancelled")
     assert len(Store(home / "runs.sqlite3").record_keys(run.id)) == 4
+
+
+def test_a_comparison_whose_engine_is_killed_goes_on_after_its_last_whole_pair(options: list[str], home: Path) -> None:
+    vary = ("--vary", "max_num_seqs=2,4", "--requests", "24", "--repeats", "9")
+    command = trilemma("compare", *vary, *options, "--json", home=home)
+    store = Store(home / "runs.sqlite3")
+    until(lambda: ((runs := stored(home)) and len(store.record_keys(runs[0].id)) >= 2) or command.poll() is not None)
+    run = the_run(home)
+    assert run.pid is not None
+    os.kill(run.pid, signal.SIGKILL)
+    _, err = command.communicate(timeout=60)
+    assert command.returncode == 1 and f"trilemma compare --resume {run.id} goes on from here" in err
+    pairs = kept_pairs(store, run.id)
+    out, _ = trilemma("compare", "--resume", run.id, "--json", home=home).communicate(timeout=120)
+    assert pairs and json.loads(out)["repeats"] == 9
+    assert {key: store.record(run.id, *key) for key in pairs} == pairs
 
 
 def test_a_run_that_waits_for_its_turn(options: list[str], home: Path) -> None:
