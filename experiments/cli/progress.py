@@ -36,7 +36,7 @@ def follow(run_id: str, store: Store, names: list[str]) -> Run:
         try:
             return jobs.wait(run_id, store, show)
         except KeyboardInterrupt:
-            note("cancelling; finished repeats are kept (Ctrl-C again ends it at once)")
+            note("cancelling; what is finished is kept (Ctrl-C again ends it at once)")
             jobs.cancel(run_id, store)
         try:
             return jobs.wait(run_id, store, show)
