@@ -12,6 +12,7 @@ import pytest
 from app.i18n.phrases import in_language
 from experiments.advisor import causes
 from experiments.advisor.advice_flags import SPELLED
+from experiments.advisor.evidence import NUMBERS, how_to_know
 
 CJK = re.compile(r"[一-鿿]")
 FOLDER = Path(causes.__file__).parent
@@ -79,6 +80,12 @@ def test_why_what_would_refute_it_and_where_it_applies_are_chinese(text: str) ->
 @pytest.mark.parametrize("text", sorted(set(evidence())))
 def test_evidence_is_chinese(text: str) -> None:
     assert CJK.search(in_language("zh", text)), text
+
+
+def test_what_measures_a_number_is_chinese() -> None:
+    told = {name: in_language("zh", how_to_know(name)) for name in (*NUMBERS, "objectives")}
+    commands = re.compile(r"^[\w.]+(, \w+)?: trilemma [\w ]+[A-Z-]")  # a command is itself in every language
+    assert [text for text in told.values() if not CJK.search(text) and not commands.match(text)] == []
 
 
 def test_notes_about_other_engines_are_chinese() -> None:
