@@ -159,6 +159,8 @@ def _plain(key: str, value: Any) -> str:
         value = f"{value:.4g}" if abs(value) < 1e4 else f"{value:,.0f}"
     elif isinstance(value, int) and not isinstance(value, bool):
         value = f"{value:,}"
+    elif isinstance(value, list) and value and isinstance(value[0], Mapping):
+        value = f"of {len(value):,} points (--json has them)"
     return f"{key.replace('_', ' ')} {value}"
 
 

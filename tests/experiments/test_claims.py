@@ -31,6 +31,7 @@ from experiments.claims.runner import (
     CHECKED_BY_SIMULATION,
     CHECKED_BY_SWEEP,
 )
+from experiments.cli.claims import print_outcome
 from experiments.labs import load_labs
 from experiments.memory_view import account_rows
 from ledger.errors import InputError
@@ -217,3 +218,11 @@ def test_a_claim_asked_by_the_command_line_and_by_a_page_is_one_spec():
     assert check({"claim": "C10", "options": {"settings": {}}}) == check({"claim": "C10"})
     with pytest.raises(InputError):
         check({"claim": "C10", "options": {"workload": "chat"}})
+
+
+def test_a_series_of_points_is_counted_and_not_written_out(capsys: pytest.CaptureFixture[str]) -> None:
+    points = [{"t_s": 0.5 * i, "itl_p50_s": 0.04} for i in range(44)]
+    print_outcome({"id": "C22", "statement": "s", "verdict": "holds", "reason": "r",
+                   "evidence": [{"part": "chunked", "itl_p99_s": 0.2855, "timeline": points}]})  # fmt: skip
+    told = capsys.readouterr().out.splitlines()[-1]
+    assert told == "  part chunked, itl p99 s 0.2855, timeline of 44 points (--json has them)"
