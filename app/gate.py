@@ -14,7 +14,6 @@ from html import escape
 from typing import Any
 from urllib.parse import parse_qsl, quote, urlencode
 
-from app.i18n import LANGUAGE_NAMES, translate
 from app.visitor_cookie import values_in
 from experiments.server.access import digest, host_name, is_secret
 
@@ -102,10 +101,8 @@ class Gate:
             location = _here(scope, [pair for pair in query if pair[0] != TOKEN])
             await _answer(send, 303, "", {"location": location, "set-cookie": cookie, "cache-control": "no-store"})
             return
-        lang = _language(dict(query), headers)
-        texts = {name: escape(translate(lang, f"access.{name}")) for name in ("label", "send")}
-        said = escape(translate(lang, "access.asked" if given is None else "access.wrong"))
-        await _refuse(scope, send, 403, FORM.format(lang=lang, said=said, **texts), FORM_HEADERS)
+        form = _form(dict(query), headers, "access.asked" if given is None else "access.wrong")
+        await _refuse(scope, send, 403, form, FORM_HEADERS)
 
 
 def _query(scope: Scope) -> list[tuple[str, str]]:
@@ -128,10 +125,15 @@ def _here(scope: Scope, query: list[tuple[str, str]]) -> str:
     return f"{path}?{urlencode(query)}" if query else path
 
 
-def _language(query: Mapping[str, str], headers: Mapping[str, str]) -> str:
+def _form(query: Mapping[str, str], headers: Mapping[str, str], key: str) -> str:
+    """The page that asks for the token, in the language of the address or of the browser; key: what it says."""
+    from app.i18n import LANGUAGE_NAMES, translate  # the server is up before the texts are read
+
     first = headers.get("accept-language", "").strip().lower()
     asked = query.get("lang", "zh" if first.startswith("zh") else "en")
-    return asked if asked in LANGUAGE_NAMES else "en"
+    lang = asked if asked in LANGUAGE_NAMES else "en"
+    texts = {name: escape(translate(lang, f"access.{name}")) for name in ("label", "send")}
+    return FORM.format(lang=lang, said=escape(translate(lang, key)), **texts)
 
 
 async def _posted(receive: Receive) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import traceback
 from pathlib import Path
 
 import streamlit as st
@@ -10,15 +9,14 @@ import streamlit as st
 from app.components.hardware import ceilings
 from app.components.kernels import kernels_line
 from app.components.money import price_text
-from app.components.section import escape
 from app.i18n import LANGUAGE_NAMES
+from app.loading import page_is_drawn
 from app.navigation import groups, nearest, page_of
 from app.preferences import preferences
-from app.state import LANGUAGE_CHOICE, choose_language, language, mode, set_address, t
+from app.state import LANGUAGE_CHOICE, choose_language, language, mode, set_address, t, take_language
 from app.theme import TOKENS
 from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
-from ledger.errors import CannotRunError, InputError
 
 STYLE = Path(__file__).parent / "style.css"
 LOGO = Path(__file__).parent / "logo.svg"
@@ -60,21 +58,16 @@ def _point_to(meant: str | None) -> None:
 
 
 def main() -> None:
-    """Draw the chosen page; a fault of ours becomes a message, and the stored runs are untouched."""
+    """Draw the chosen page and what stands beside it."""
+    take_language()
     st.set_page_config(page_title="Trilemma", page_icon=str(ICON), layout="wide")
     st.html(f"<style>{STYLE.read_text('utf-8').replace('ACCENT', TOKENS[mode()]['cand'])}</style>")
     st.logo(LOGO.read_text("utf-8").replace("currentColor", TOKENS[mode()]["text"]), size="large")
     chosen = st.navigation(groups(), expanded=True)
     sidebar()
     _point_to(nearest(st.context.url or ""))
-    try:
-        chosen.run()
-    except (InputError, CannotRunError) as error:
-        st.error(t("failed.input_error", error=escape(str(error))))
-    except Exception:  # a fault of ours must not show a stack to the reader, nor hide it from the one who mends it
-        st.error(f"**{t('error.title')}**\n\n{t('error.safe')}")
-        with st.expander(t("failed.details")):
-            st.code(traceback.format_exc())
+    chosen.run()
+    page_is_drawn()
 
 
 main()

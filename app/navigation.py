@@ -1,7 +1,11 @@
-"""The pages that exist. Each imports its code when it is drawn, so that the navigation itself is there at once."""
+"""The pages that exist. Each imports its code when it is drawn, so that the navigation itself is there at once.
+
+A page is a fragment: what is changed on it draws it anew, and not the navigation with all that stands beside it.
+"""
 
 from __future__ import annotations
 
+import traceback
 from difflib import get_close_matches
 from importlib import import_module
 from urllib.parse import urlsplit
@@ -9,10 +13,12 @@ from urllib.parse import urlsplit
 import streamlit as st
 from streamlit.navigation.page import StreamlitPage
 
+from app.components.section import escape
 from app.state import t
-from ledger.errors import ALIKE
+from ledger.errors import ALIKE, CannotRunError, InputError
 
 FIRST = "workbench"  # the page that opens
+WHOLE = ("settings",)  # pages that change what stands beside them too
 # Heading of the sidebar -> page, by its module in app/views and the key of its title, with icon and address.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
     "experiment": {
@@ -55,7 +61,7 @@ def page_of(name: str) -> StreamlitPage:
     icon, address = next(pages[name] for pages in GROUPS.values() if name in pages)
 
     def draw() -> None:
-        import_module(f"app.views.{name}").page()
+        (_body if name in WHOLE else _body_alone)(name)
 
     return st.Page(draw, title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=address, default=name == FIRST)
 
@@ -69,6 +75,21 @@ def nearest(address: str) -> str | None:
     known = {address: name for pages in GROUPS.values() for name, (_, address) in pages.items()}
     near = [] if asked in known else get_close_matches(asked, known, 1, ALIKE)
     return known[near[0]] if near else None
+
+
+def _body(name: str) -> None:
+    """Draw a page; a fault of ours becomes a message, and the stored runs are untouched."""
+    try:
+        import_module(f"app.views.{name}").page()
+    except (InputError, CannotRunError) as error:
+        st.error(t("failed.input_error", error=escape(str(error))))
+    except Exception:  # a fault of ours must not show a stack to the reader, nor hide it from the one who mends it
+        st.error(f"**{t('error.title')}**\n\n{t('error.safe')}")
+        with st.expander(t("failed.details")):
+            st.code(traceback.format_exc())
+
+
+_body_alone = st.fragment(_body)
 
 
 def groups() -> dict[str, list[StreamlitPage]]:

@@ -15,7 +15,6 @@ from typing import Any
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES
-from experiments.metrics import parse_slo
 from experiments.store.store import data_home
 from ledger.errors import CannotRunError, InputError
 
@@ -99,6 +98,8 @@ def _check(name: str, value: Any) -> None:
         if not isinstance(value, str):
             raise InputError(name, value, "objectives such as ttft_p95=0.5,itl_p95=0.1")
         if value:
+            from experiments.metrics import parse_slo  # with all metrics, which the first page is drawn without
+
             parse_slo(value)
 
 

@@ -7,12 +7,12 @@ and taken out of it at once: no process that is started from here inherits it.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from threading import Thread
 
@@ -22,7 +22,8 @@ from ledger.errors import InputError
 
 MOST_UPLOAD_MB = 200
 END_GRACE_S = 5.0
-HEAVY = ("app.charts", "pandas", "experiments.report", "experiments.jobs", "core_engine.kernels.choice")
+SWITCH_S = 0.0005  # the thread that answers browsers waits so long for one that computes, a tenth of the usual
+YOUNG_OBJECTS = 50_000  # before a collection; reading the events of a long run makes hundreds of thousands
 PAGE = Path(__file__).with_name("main.py")
 
 
@@ -41,13 +42,16 @@ def main() -> None:
         print(error, file=sys.stderr)
         sys.exit(2)
     make_way()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
+    sys.setswitchinterval(SWITCH_S)
     import streamlit as st
     from starlette.middleware import Middleware
 
     from app.gate import Gate
+    from app.loading import load_in_background
     from app.visitor_cookie import Visitors
 
-    Thread(target=_load, name="load", daemon=True).start()
+    load_in_background()
     hosts = () if token is not None else (*LOOPBACK, options.host)
     page = st.App(PAGE, middleware=[Middleware(Gate, token=token, hosts=hosts), Middleware(Visitors)])
     page.run(
@@ -58,8 +62,11 @@ def main() -> None:
             "server.maxUploadSize": MOST_UPLOAD_MB,
             "server.enableXsrfProtection": True,
             "server.enableStaticServing": False,
+            "server.fileWatcherType": "none",  # it looks for changes of our code, through all modules after each draw
             "browser.gatherUsageStats": False,
             "logger.hideWelcomeMessage": True,  # it asks another server for the address of this one
+            "runner.magicEnabled": False,
+            "runner.postScriptGC": False,  # it would keep the end of every draw from the browser meanwhile
         }
     )
 
@@ -75,12 +82,6 @@ def end_with_stdin() -> None:
     os.kill(os.getpid(), signal.SIGTERM)
     time.sleep(END_GRACE_S)
     os._exit(0)
-
-
-def _load() -> None:
-    """Import what the first page needs while the server starts and the browser loads its own part."""
-    for name in HEAVY:
-        import_module(name)
 
 
 if __name__ == "__main__":

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from functools import reduce
-from typing import Any
+from functools import cache, reduce
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
-import altair as alt
 import streamlit as st
 
 from app.i18n import LANGUAGE_NAMES, catalogue, translate
@@ -17,6 +17,12 @@ from experiments.store import Store
 from experiments.workloads import WORKLOADS
 from experiments.workloads.source import short_name
 
+if TYPE_CHECKING:  # a page without charts is drawn before their library is loaded
+    import altair as alt
+
+    from app.charts import Stack
+
+LANGUAGE = "language"  # of this session, as the last whole draw began
 LANGUAGE_CHOICE = "language_choice"  # key of the sidebar's control
 # Where a figure is from -> its mark and the colour of its badge.
 MARKS = {
@@ -34,18 +40,23 @@ def store() -> Store:
     return Store()
 
 
-def language() -> str:
-    """The chosen language: the address first, so that a link shows the same page to everyone."""
+def take_language() -> str:
+    """The language of the draw that begins: the address first, so that a link shows the same page to everyone."""
     asked = st.query_params.get("lang")
-    if asked in LANGUAGE_NAMES:
-        st.session_state["language"] = asked
-    chosen: str | None = st.session_state.get("language")
-    return chosen or preferences().language
+    chosen: str = asked if asked in LANGUAGE_NAMES else st.session_state.get(LANGUAGE) or preferences().language
+    st.session_state[LANGUAGE] = chosen
+    return chosen
+
+
+def language() -> str:
+    """The chosen language. Asked for every text of a page, so that nothing but the session is looked into."""
+    chosen: str | None = st.session_state.get(LANGUAGE)
+    return chosen or take_language()
 
 
 def choose_language(name: str) -> None:
     """Change it, before a draw: in the address and in the sidebar too."""
-    st.session_state["language"] = st.session_state[LANGUAGE_CHOICE] = name
+    st.session_state[LANGUAGE] = st.session_state[LANGUAGE_CHOICE] = name
     set_address(lang=name)
 
 
@@ -71,9 +82,14 @@ def sentences(parts: Iterable[str]) -> str:
 
 def words(prefix: str = "") -> Mapping[str, str]:
     """All texts of the chosen language; with a prefix those under it, on top of the shared ones, without the prefix."""
-    texts = catalogue(language())
+    return _words(language(), prefix)
+
+
+@cache
+def _words(lang: str, prefix: str) -> Mapping[str, str]:
+    texts = catalogue(lang)
     own = {key.removeprefix(prefix): text for key, text in texts.items() if prefix and key.startswith(prefix)}
-    return {**texts, **own}
+    return MappingProxyType({**texts, **own})
 
 
 def mode() -> str:
@@ -91,18 +107,13 @@ def set_address(**values: Any) -> None:
             st.query_params[name] = str(value)
 
 
-def draw(chart: alt.LayerChart, description: str, **more: Any) -> None:
+def draw(chart: alt.LayerChart | Stack, description: str, **more: Any) -> None:
     """Show a chart across its container, with a description for readers who cannot see it; `more` as Streamlit's.
 
     Its specification is not validated again, as `st.altair_chart` would: tests do that, and it takes long. Rows stand
     in the layers: under a name, Streamlit would make a data frame and Arrow of every few of them, which takes longer.
     """
-    spec = chart.to_dict(validate=False)
-    named = spec.pop("datasets", {})
-    for layer in spec["layer"]:
-        if "name" in layer.get("data", {}):
-            layer["data"] = {"values": named[layer["data"]["name"]]}
-    st.vega_lite_chart(spec=spec, theme=None, width="stretch", alt=description, **more)
+    st.vega_lite_chart(spec=chart.to_dict(validate=False), theme=None, width="stretch", alt=description, **more)
 
 
 def badge(provenance: str) -> str:

@@ -63,12 +63,14 @@ class Served:
 
 @contextmanager
 def server(home: Path) -> Iterator[Served]:
-    """`trilemma ui` with a store of its own on a free port."""
+    """`trilemma ui` with a store of its own on a free port. Python may keep what it has compiled, as an installed
+    program's does, whatever the shell that measures has set."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, "-m", "experiments.cli", "ui", "--port", str(port), "--json"]
-    environment = {**os.environ, "TRILEMMA_HOME": str(home), "PYTHONPATH": str(ROOT)}
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {**kept, "TRILEMMA_HOME": str(home), "PYTHONPATH": str(ROOT)}
     began = time.perf_counter()
     started = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
     try:

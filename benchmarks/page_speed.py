@@ -36,8 +36,9 @@ from experiments.store import Store
 from experiments.targets.simulator import SimulatorTarget
 
 LIMITS_S = {"first": 2.0, "control": 0.3, "events": 1.5}
+EVENTS = 100_000  # tokens of the drawn pair, at least
 EXPERIMENT = {"variable": "seed", "values": [0, 1], "num_requests": 64, "repeats": 20}
-LARGE = {"variable": "batching", "values": ["static", "continuous"], "num_requests": 640, "repeats": 2,
+LARGE = {"variable": "batching", "values": ["static", "continuous"], "num_requests": 720, "repeats": 2,
          "rate_rps": 400.0, "settings": {"max_num_seqs": 32, "kv_memory_mib": 512}}  # fmt: skip
 CARD = "h100"
 
@@ -132,6 +133,8 @@ def events(tries: int) -> dict[str, Any]:
     trace, verdict = [], []
     with tempfile.TemporaryDirectory() as folder, browser() as running:
         ids, tokens = stored_run(Store(Path(folder) / "runs.sqlite3"), 2 * tries)
+        if tokens < EVENTS:
+            raise ValueError(f"the drawn pair has {tokens} tokens; {EVENTS} are asked for: raise LARGE's num_requests")
         with server(Path(folder)) as served:
             page = new_page(running)
             for place, run_id in enumerate(ids):

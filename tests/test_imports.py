@@ -43,7 +43,7 @@ def test_imports_point_down_only(package: str) -> None:
 
 def test_the_command_line_imports_without_page_libraries() -> None:
     block = "import sys\nfor name in ('streamlit', 'altair', 'pydantic'): sys.modules[name] = None\n"
-    code = block + "import experiments.cli.verbs, core_engine.engine, ledger"
+    code = block + "import experiments.cli.verbs as cli, core_engine.engine, ledger; cli.command_line()"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 

@@ -7,6 +7,7 @@ that is already configured: show it with `st.altair_chart(chart, theme=None, wid
 from app.charts.advisor import prediction_chart
 from app.charts.caching import caching_chart
 from app.charts.capacity import capacity_chart
+from app.charts.common import Stack
 from app.charts.curves import change_strip, curve_card, guess_chart
 from app.charts.factorial import interaction_chart
 from app.charts.jitter import jitter_chart
@@ -51,6 +52,7 @@ WORD_KEYS: tuple[str, ...] = tuple(_KEYS.split())
 
 __all__ = [
     "WORD_KEYS",
+    "Stack",
     "batch_chart",
     "block_map",
     "block_timeline",

@@ -20,12 +20,29 @@ NOTHING = "–"
 PREFIX_UNITS = "$€£¥"
 
 
-def data(rows: Iterable[Mapping[str, Any]]) -> alt.Data:
-    """Inline rows; unlike a data frame they keep None and are written where they are used.
+class _Rows(alt.InlineData):
+    """Rows that are never changed and written as they are. Of others Altair copies every value at each step of building
+    a chart, and hashes all of them to write equal ones once."""
 
-    A tuple, since Altair copies a list of rows in full at every step of building a chart.
-    """
-    return alt.InlineData(values=tuple(dict(row) for row in rows))
+    def to_dict(self, *_: Any, **__: Any) -> dict[str, Any]:
+        return {"values": list(self.values)}
+
+    def __deepcopy__(self, _memo: Any) -> _Rows:
+        return self
+
+
+class _Layers(alt.LayerChart):
+    """Layers that share no selection, no data and no size. Altair looks for what is shared in four copies of all
+    layers, once when a chart is made and once when it is written."""
+
+    def __init__(self, data: Any = alt.Undefined, layer: Sequence[Any] = (), **more: Any) -> None:
+        super(alt.LayerChart, self).__init__(data=data, layer=list(layer), **more)
+
+
+def data(rows: Iterable[Mapping[str, Any]]) -> alt.Data:
+    """Inline rows; unlike a data frame they keep None and are written where they are used."""
+    # With a name, which is not written, Altair leaves them where they are.
+    return _Rows(values=tuple(dict(row) for row in rows), name="rows")
 
 
 def px(field: str, height: float) -> alt.Y:
@@ -49,7 +66,34 @@ def finish(layers: Sequence[alt.Chart], mode: str, height: float) -> alt.LayerCh
     autosize = alt.AutoSizeParams(type="fit-x", contains="padding")
     # All at once: Altair copies the whole chart at every further call.
     config = alt.Config(**chart_config(mode))
-    return alt.LayerChart(layer=list(layers), height=height, autosize=autosize, config=config)
+    kind = _Layers if all(layer.params is alt.Undefined for layer in layers) else alt.LayerChart
+    return kind(layer=list(layers), height=height, autosize=autosize, config=config)
+
+
+@dataclass(frozen=True)
+class Stack:
+    """Charts whose y is in pixels, one below another in one view with x scales of their own: making a view takes a
+    browser longer than what is drawn in it."""
+
+    charts: tuple[alt.LayerChart, ...]
+    gap: float = 8
+
+    def to_dict(self, validate: bool = True) -> dict[str, Any]:
+        """As Altair's charts have it."""
+        specs = [chart.to_dict(validate=validate) for chart in self.charts]
+        groups, top = [], 0.0
+        for spec in specs:
+            groups.append({"layer": [_lowered(layer, top) for layer in spec["layer"]]})
+            top += spec["height"] + self.gap
+        apart = {"scale": {"x": "independent", "y": "independent"}}
+        return {**specs[0], "layer": groups, "resolve": apart, "height": top - self.gap}
+
+
+def _lowered(layer: dict[str, Any], by: float) -> dict[str, Any]:
+    """A layer of `px` rows so many pixels further down."""
+    y = layer["encoding"]["y"]
+    scale = {**y["scale"], "range": [end + by for end in y["scale"]["range"]]}
+    return {**layer, "encoding": {**layer["encoding"], "y": {**y, "scale": scale}}}
 
 
 def arm_colour(mode: str, is_candidate: bool, kind: str = "") -> str:

@@ -52,19 +52,19 @@ def block_timeline(
     y = alt.Y("low:Q", axis=tick_axis(shown), scale=alt.Scale(domain=[0, top], nice=False), title=None)
     tips = tooltip(owner=words["owner"], state=words["state"], block=words["block"])
     tips += tooltip(**{"from": words["from_s"], "to": words["to_s"]})
-    base = alt.Chart(data(rows))
-    rects = base.mark_rect(stroke=t["card"], strokeWidth=0.4).encode(
+    rects = alt.Chart(data(rows)).mark_rect(stroke=t["card"], strokeWidth=0.4).encode(
         x=x, x2=alt.X2("end:Q"), y=y, y2=alt.Y2("high:Q"), color=alt.Color("fill:N", scale=None),
         opacity=alt.Opacity("opacity:Q", scale=None), tooltip=tips,
     )  # fmt: skip
     room = f"(datum.end - datum.start) / {across[-1]!r} * width > datum.need"
-    tall = f"(datum.high - datum.low) / {top} * {MAP_HEIGHT} > {LABEL_PX + 2}"
+    tall = [cell for cell in cells if (cell["last"] + 1 - cell["first"]) / top * MAP_HEIGHT > LABEL_PX + 2]
     names = (
-        base.mark_text(baseline="middle", fontSize=LABEL_PX, fontWeight=600, tooltip=None)
+        alt.Chart(data(_name(cell, mode) for cell in tall))
+        .mark_text(baseline="middle", fontSize=LABEL_PX, fontWeight=600, tooltip=None)
         .encode(
             x=alt.X("middle:Q"), y=alt.Y("centre:Q"), text=alt.Text("label:N"), color=alt.Color("ink:N", scale=None)
         )
-        .transform_filter(f"{room} && {tall}")
+        .transform_filter(room)
     )
     paints = {"running": t["cand"], "held": t["kv_reserved"], "cached": t["cached"]}
     swatches = [Swatch(words[STATES[state]], paint, paint) for state, paint in paints.items() if state in states]
@@ -74,25 +74,33 @@ def block_timeline(
 
 def _cell(cell: Mapping[str, Any], mode: str, words: Mapping[str, str]) -> dict[str, Any]:
     t, state, palette = TOKENS[mode], cell["state"], REQUESTS[mode]
-    name = cell["request"] or ""
     first, last = cell["first"], cell["last"]
     return {
         "start": cell["start_s"],
         "end": cell["end_s"],
-        "middle": (cell["start_s"] + cell["end_s"]) / 2,
         "low": first,
         "high": last + 1,
-        "centre": (first + last + 1) / 2,
         "fill": t["cached"] if state == "cached" else palette[cell["number"] % len(palette)],
         "opacity": HELD_OPACITY if state == "held" else 1.0,
-        "label": name,
-        "need": text_px(name, LABEL_PX) + 6,
-        "ink": t["text"] if state == "held" else t["in_fill"],
-        "owner": name or "–",
+        "owner": cell["request"] or "–",
         "state": words[STATES[state]],
         "block": str(first) if first == last else f"{first}–{last}",
         "from": exact(round(cell["start_s"], 3), "s"),
         "to": exact(round(cell["end_s"], 3), "s"),
+    }
+
+
+def _name(cell: Mapping[str, Any], mode: str) -> dict[str, Any]:
+    """The owner's name in the middle of its cell, and the pixels that it needs."""
+    name = cell["request"] or ""
+    return {
+        "start": cell["start_s"],
+        "end": cell["end_s"],
+        "middle": (cell["start_s"] + cell["end_s"]) / 2,
+        "centre": (cell["first"] + cell["last"] + 1) / 2,
+        "label": name,
+        "need": text_px(name, LABEL_PX) + 6,
+        "ink": TOKENS[mode]["text" if cell["state"] == "held" else "in_fill"],
     }
 
 

@@ -231,11 +231,20 @@ def _block_layers(
     note = [{"text": words["blocks_per_cell"].format(n=group), "y": 8}] if group > 1 else []
     return [
         legend(swatches, height),
-        boxes(cells, height, x, **inset).encode(tooltip=tips),
-        outlines(cells, height, x, tooltip=None, **inset),
+        boxes(_without(cells, "y", "colour", "stroke"), height, x, **inset).encode(tooltip=tips),
+        outlines(_only(cells, "start", "end", "top", "bottom", "stroke"), height, x, tooltip=None, **inset),
         letter.encode(tooltip=tips).transform_filter(f"width >= {columns * 11}"),
         label(note, height, alt.value(0), colour=t["muted"], align="left", fontSize=12),
     ]
+
+
+def _only(cells: list[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
+    return [{field: cell[field] for field in fields} for cell in cells]
+
+
+def _without(cells: list[dict[str, Any]], *fields: str) -> list[dict[str, Any]]:
+    """Of thousands of cells a browser is told what is drawn and nothing more."""
+    return [{field: value for field, value in cell.items() if field not in fields} for cell in cells]
 
 
 def _block_paint(kind: str, t: Mapping[str, str]) -> dict[str, str]:

@@ -8,7 +8,6 @@ from typing import Any
 import streamlit as st
 
 from app.components import draft as drafts
-from app.components.factorial_draft import begin
 from app.components.kernels import stand_in
 from app.components.run_button import run_button
 from app.components.section import escape
@@ -148,6 +147,8 @@ def _held_popover(current: dict[str, Any], entry: Variable) -> None:
         drafts.choose_variable(entry.name)
         st.rerun()
     if entry.name in drafts.STARTS and st.button(t("picker.start_two"), key=f"two-{entry.name}"):
+        from app.components.factorial_draft import begin  # the experiment of the other page, with all that it needs
+
         begin(current, entry.name)
         st.switch_page(page_of("factorial"))
     if st.button(t("picker.leave_it"), key=f"leave-{entry.name}"):

@@ -9,13 +9,13 @@ from typing import Any
 import pandas as pd
 import streamlit as st
 
-from app.charts import change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
+from app.charts import Stack, change_strip, curve_card, guess_chart, ledger_chart, timeline_chart
 from app.components.accounts import accounts_section
 from app.components.arms import arm_names
 from app.components.host_share import host_share
 from app.components.kernels import ran_with
 from app.components.section import escape, section_head
-from app.state import badge, draw, language, mode, t, translated, words
+from app.state import badge, draw, language, mode, sentences, t, translated, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.quality.agreement import quality_missing
 from experiments.report import headline, verdict_sentence
@@ -114,8 +114,9 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
     if curve["baseline"] is None:
         return
     texts = words("chart.")
-    draw(curve_card(dict(curve), names, mode(), texts, scale=scale), t("alt.curve", curve=t(curve["name"])))
-    draw(change_strip(dict(curve), mode(), texts), t("alt.change", curve=t(curve["name"])))
+    bars, change = curve_card(dict(curve), names, mode(), texts, scale=scale), change_strip(dict(curve), mode(), texts)
+    said = (t(key, curve=t(curve["name"])) for key in ("alt.curve", "alt.change"))
+    draw(Stack((bars, change)), sentences(said))
     share = (result.get("quality") or {}).get("same_token_ids_share")
     if curve["name"] == "quality" and share is not None:
         st.caption(t("result.same_ids", share=percent(100 * share)))

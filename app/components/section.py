@@ -6,13 +6,15 @@ is asked for.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pandas as pd
 import streamlit as st
 
 from app.state import t
 from experiments.spreadsheet import safe_cell
+
+if TYPE_CHECKING:  # every page imports this one, and the first is drawn without a table
+    import pandas as pd
 
 MOST_ROWS = 500
 

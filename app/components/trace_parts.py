@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
@@ -25,6 +25,7 @@ from experiments.trace_export import chrome_trace
 from experiments.trace_view import Blocks, TraceView, step_of, waste_rows
 
 MIB = 2**20
+ONE_STEP = "trace-one-step"  # the box with all blocks of one step
 WASTE_KINDS = (*KINDS, EXTERNAL, "wasted")
 
 
@@ -60,10 +61,17 @@ def side_by_side(sides: Sequence[Side], show: Callable[[Side], None]) -> None:
             show(side)
 
 
+def of_arms(rows: Iterable[tuple[str, Iterable[Mapping[str, Any]]]]) -> pd.DataFrame:
+    """(arm's name, its rows) of each arm as one table with the arm in the first column."""
+    arm = t("chart.arm")
+    return pd.DataFrame([{arm: name, **row} for name, own in rows for row in own])
+
+
 def blocks(sides: Sequence[Side]) -> None:
     """The block map over time, and all blocks of one step."""
     with st.container(border=True):
-        frame = pd.DataFrame([{t("chart.arm"): s.name, **asdict(cell)} for s in sides for cell in s.blocks.grid.cells])
+        cells = {side.arm: [vars(cell) for cell in side.blocks.grid.cells] for side in sides}
+        frame = of_arms((side.name, cells[side.arm]) for side in sides)
         first = sides[0].blocks
         group = max(side.blocks.grid.group for side in sides)
         top = max(side.blocks.grid.top for side in sides)
@@ -78,13 +86,14 @@ def blocks(sides: Sequence[Side]) -> None:
         states = {cell.state for side in sides for cell in side.blocks.grid.cells}
 
         def show(side: Side) -> None:
-            cells = [asdict(cell) for cell in side.blocks.grid.cells]
-            chart = block_timeline(cells, top, end_s, mode(), words("chart."), states)
+            chart = block_timeline(cells[side.arm], top, end_s, mode(), words("chart."), states)
             draw(chart, t("alt.block_timeline", arm=side.name))
 
         side_by_side(sides, show)
-        with st.expander(t("trace.one_step")):
-            one_step(sides)
+        box = st.expander(t("trace.one_step"), key=ONE_STEP, on_change="rerun")
+        if box.open:  # thousands of blocks
+            with box:
+                one_step(sides)
 
 
 @st.fragment
@@ -107,8 +116,8 @@ def one_step(sides: Sequence[Side]) -> None:
 def kinds(sides: Sequence[Side]) -> None:
     """KV by kind over time, and the waste table with its arithmetic."""
     with st.container(border=True):
-        rows = [{t("chart.arm"): s.name, **row} for s in sides for row in waste_rows(s.blocks.waste)]
-        section_head(f"{t('trace.kinds')} {badge('measured')}", t("trace.kinds_caption"), pd.DataFrame(rows), "kv")
+        frame = of_arms((side.name, waste_rows(side.blocks.waste)) for side in sides)
+        section_head(f"{t('trace.kinds')} {badge('measured')}", t("trace.kinds_caption"), frame, "kv")
         end_s = max(side.blocks.end_s for side in sides)
         pool = max(side.blocks.pool_bytes for side in sides)
 
@@ -173,9 +182,8 @@ def _fullness(sides: Sequence[Side]) -> None:
 def waterfalls(sides: Sequence[Side]) -> None:
     """Where each request's latency went, and how much of it no timer explains."""
     with st.container(border=True):
-        rows = [{t("chart.arm"): s.name, **row} for s in sides for row in s.view.waterfalls]
-        section_head(f"{t('trace.waterfall')} {badge('measured')}", t("trace.waterfall_caption"),
-                     pd.DataFrame(rows), "waterfall")  # fmt: skip
+        frame = of_arms((side.name, side.view.waterfalls) for side in sides)
+        section_head(f"{t('trace.waterfall')} {badge('measured')}", t("trace.waterfall_caption"), frame, "waterfall")
         end_s = max((row["e2e_s"] for side in sides for row in side.view.waterfalls), default=1.0)
 
         def show(side: Side) -> None:

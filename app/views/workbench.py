@@ -1,17 +1,19 @@
-"""The Workbench: change one variable, measure both arms, read the verdict."""
+"""The Workbench: change one variable, measure both arms, read the verdict.
+
+It is the first page, and set up before anything is drawn as a chart or a table: what does that is imported by the runs
+that need it.
+"""
 
 from __future__ import annotations
+
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import own_jobs
 from app.components import draft as drafts
-from app.components.export import export
 from app.components.failed import failed_run
-from app.components.live import live_panel
-from app.components.next_step import next_step
 from app.components.picker import picker
-from app.components.results import results
 from app.components.section import escape
 from app.components.stored_job import cancel, resume, resume_button, tell, told
 from app.components.tour import tour
@@ -20,8 +22,10 @@ from app.visitor import is_mine, may_change
 from experiments import jobs
 from experiments.store import Run
 from experiments.store.identity import GUESSES
-from experiments.timeline import ArmTimeline, arm_timelines
 from ledger.errors import InputError
+
+if TYPE_CHECKING:
+    from experiments.timeline import ArmTimeline
 
 PAGE = "workbench"
 
@@ -45,6 +49,8 @@ def page() -> None:
         key = "page.intro_auto" if drafts.draft()["repeats"] == "auto" else "page.intro"
         st.markdown(t(key, repeats=drafts.draft()["repeats"]))
     elif active:
+        from app.components.live import live_panel
+
         live_panel(run.id)
     elif run.result is not None:
         _finished(run)
@@ -135,10 +141,16 @@ def _show(run_id: str) -> None:
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _timelines(run_id: str, updated_at: str) -> tuple[ArmTimeline, ...]:
     """What is drawn of a finished run's events; updated_at keys the cache. Shared, not copied: nobody changes it."""
+    from experiments.timeline import arm_timelines
+
     return arm_timelines(run_id, store())
 
 
 def _finished(run: Run) -> None:
+    from app.components.export import export
+    from app.components.next_step import next_step
+    from app.components.results import results
+
     asked = {name: value for name, value in drafts.draft().items() if name not in GUESSES}
     if asked != {name: run.spec.get(name) for name in asked}:
         st.info(t("page.differs"))

@@ -13,7 +13,7 @@ from typing import Any
 from experiments.advisor.ceilings import Ceilings, ceilings_here, shares_of_ceilings
 from experiments.advisor.evidence import Evidence, evidence_of
 from experiments.metrics import compute_metrics
-from experiments.metrics.events import NS_PER_S, Record, emissions, successes, window_ns
+from experiments.metrics.events import NS_PER_S, Record, emissions, emissions_once, successes, window_ns
 from experiments.metrics.intervals import Intervals
 from experiments.store import Store
 from experiments.sweep.growth import growth
@@ -51,6 +51,7 @@ def document_of(
     record: Record, *, price_per_device_hour: float = 1.0, ceilings: Ceilings | None = None
 ) -> dict[str, Any]:
     """The numbers of one run record, in the form of docs/advisor.md. ceilings: what its steps are held against."""
+    record = emissions_once(record)
     metrics = compute_metrics(record, price_per_device_hour=price_per_device_hour)
     document = with_extras(metrics)
     for group, found in _of_steps(record).items():

@@ -28,9 +28,10 @@ def _run(argv: Sequence[str]) -> int:
     import typer
 
     from experiments.cli.output import CANCELLED, DONE, exit_code
-    from experiments.cli.verbs import app
+    from experiments.cli.verbs import VERBS, command_line
 
     try:
+        app = command_line(argv[:1] if argv and argv[0] in VERBS else VERBS)
         code = app(args=list(argv), prog_name="trilemma", standalone_mode=False)
     except typer.Abort:
         return CANCELLED

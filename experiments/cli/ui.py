@@ -23,6 +23,7 @@ from experiments.server.access import LOOPBACK, PAGE_TOKEN_ENV, is_loopback, sec
 from ledger.errors import CannotRunError, InputError
 
 START_TIMEOUT_S = 60.0
+LOOK_S = 0.02  # between two questions whether the page is up
 LEAST_TOKEN = 16  # characters, so that it can't be guessed
 WILDCARDS = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
@@ -151,7 +152,7 @@ def _wait_until_ready(server: subprocess.Popen[bytes], url: str) -> None:
         with suppress(OSError), urllib.request.urlopen(f"{url}/_stcore/health", timeout=1) as reply:
             if reply.status == 200:
                 return
-        time.sleep(0.1)
+        time.sleep(LOOK_S)
     raise CannotRunError(f"ui: the page's server was not ready within {START_TIMEOUT_S:.0f} s")
 
 

@@ -8,7 +8,15 @@ from typing import Any
 from experiments.metrics.answer_cache import answer_cache
 from experiments.metrics.disaggregation import disaggregation
 from experiments.metrics.energy import energy
-from experiments.metrics.events import Record, duration_s, failures, num_output_tokens, successes, summary
+from experiments.metrics.events import (
+    Record,
+    duration_s,
+    emissions_once,
+    failures,
+    num_output_tokens,
+    successes,
+    summary,
+)
 from experiments.metrics.host import host_work
 from experiments.metrics.kv import kv_waste
 from experiments.metrics.latency import e2e_s, itl_s, tpot_s, ttft_s
@@ -18,7 +26,7 @@ from experiments.metrics.sender import in_flight, offered_load
 from experiments.metrics.slots import concurrency, prefix, slots
 from experiments.metrics.throughput import output_tokens_per_s, peak_output_tokens_per_s, requests_per_s
 from experiments.metrics.translation import in_other_terms
-from experiments.metrics.waterfall import latency_breakdown, unexplained_share
+from experiments.metrics.waterfall import latency_breakdown, unexplained_of, waterfalls
 from ledger.cost import cost_per_million_output_tokens, cost_per_request, requests_per_device_hour
 
 MEMORY_KEYS = (
@@ -56,7 +64,9 @@ def compute_metrics(
     InputError for a wrong `slo` text.
     """
     objectives = parse_slo(slo) if slo is None or isinstance(slo, str) else tuple(slo)
+    record = emissions_once(record)
     good = successes(record)
+    parts = [found for _, found in waterfalls(record)]
     metrics: dict[str, Any] = {
         "ttft_s": summary([ttft_s(request) for request in good]),
         "tpot_s": summary([tpot_s(request) for request in good]),
@@ -73,8 +83,8 @@ def compute_metrics(
         "error_rate": 1 - len(good) / len(record["requests"]) if record["requests"] else None,
         "duration_s": duration_s(record),
         "offered_load": offered_load(record),
-        "latency_breakdown": latency_breakdown(record),
-        "unexplained_share": unexplained_share(record),
+        "latency_breakdown": latency_breakdown(record, parts),
+        "unexplained_share": unexplained_of(parts),
         "host_work": host_work(record),
         "slots": slots(record),
         "concurrency": concurrency(record),

@@ -17,9 +17,21 @@ Request = Mapping[str, Any]
 NS_PER_S = 1e9
 
 
+class _Emissions(list[tuple[int, int]]):
+    """What `emissions` gives: it is not looked through again."""
+
+
 def emissions(request: Request) -> list[tuple[int, int]]:
     """(time in ns, tokens) of the emissions that carry tokens, in order. A role-only or empty chunk is not a token."""
-    return [(int(at), int(tokens)) for at, tokens in request["emissions"] if tokens > 0]
+    found = request["emissions"]
+    if isinstance(found, _Emissions):
+        return found
+    return _Emissions((int(at), int(tokens)) for at, tokens in found if tokens > 0)
+
+
+def emissions_once(record: Record) -> Record:
+    """The record for who asks for emissions again and again: those of its requests are looked through here."""
+    return {**record, "requests": [{**request, "emissions": emissions(request)} for request in record["requests"]]}
 
 
 def num_output_tokens(request: Request) -> int:

@@ -13,7 +13,7 @@ Commit of the last step lies after the last token, so it is outside.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -40,7 +40,7 @@ class Waterfalls:
         self._transfers: dict[str, list[tuple[int, int]]] = {}
         for moved in record.get("transfers") or ():
             self._transfers.setdefault(moved["id"], []).append((moved["ready_ns"], moved["import_end_ns"]))
-        self.parts = (*PARTS, TRANSFER) if "transfers" in record else PARTS
+        self._parts = parts_of(record)
         self._whole_steps = {step["index"]: _whole_step(step) for step in record["steps"]}
 
     def _inside(self, step: Step, start: int, end: int) -> tuple[float, float]:
@@ -61,7 +61,7 @@ class Waterfalls:
         if not emitted or not own:
             return None
         start, end = request["arrival_ns"], emitted[-1][0]
-        parts = dict.fromkeys(self.parts, 0.0)
+        parts = dict.fromkeys(self._parts, 0.0)
         own_ns = 0.0
         for step, kind in own:
             executing, whole = self._inside(step, start, end)
@@ -94,20 +94,18 @@ def waterfalls(record: Record) -> list[tuple[Request, dict[str, float]]]:
     return [(request, found) for request in successes(record) if (found := of(request)) is not None]
 
 
-def latency_breakdown(record: Record) -> dict[str, float | None]:
-    """Mean of each part over the successful requests, in s; None when there is none to take it from."""
-    of = Waterfalls(record)
-    parts = [found for request in successes(record) if (found := of.of(request)) is not None]
-    return {name: fmean(part[name] for part in parts) if parts else None for name in of.parts}
+def latency_breakdown(record: Record, parts: Sequence[Mapping[str, float]]) -> dict[str, float | None]:
+    """Mean of each part over the waterfalls of a record's requests, in s; None when there is none to take it from."""
+    return {name: fmean(part[name] for part in parts) if parts else None for name in parts_of(record)}
 
 
-def unexplained_share(record: Record) -> dict[str, float | int | None]:
-    """{"p50","p99","n"} over the successful requests of unexplained_s / e2e_s, 0..1."""
-    return unexplained_of(found for _, found in waterfalls(record))
+def parts_of(record: Record) -> tuple[str, ...]:
+    """The parts of latency that a record tells."""
+    return (*PARTS, TRANSFER) if "transfers" in record else PARTS
 
 
 def unexplained_of(found: Iterable[Mapping[str, float]]) -> dict[str, float | int | None]:
-    """As `unexplained_share`, of waterfalls that were made before."""
+    """{"p50","p99","n"} over waterfalls of unexplained_s / e2e_s, 0..1."""
     shares = [parts["unexplained_s"] / parts["e2e_s"] for parts in found if parts["e2e_s"] > 0]
     return {"p50": percentile(shares, 50), "p99": percentile(shares, 99), "n": len(shares)}
 

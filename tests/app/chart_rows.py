@@ -12,7 +12,7 @@ def rows(chart: alt.LayerChart, *fields: str, mark: str | None = None) -> list[d
     spec = chart.to_dict(validate=True)
     found = []
     for layer in spec["layer"]:
-        values = layer["data"]["values"] if "values" in layer["data"] else spec["datasets"][layer["data"]["name"]]
+        values = layer["data"]["values"]
         if mark is None or layer["mark"]["type"] == mark:
             found += [row for row in values if all(field in row for field in fields)]
     return found

@@ -11,6 +11,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.components.live import refresh_s
 from app.components.picker import HELD
+from app.components.trace_parts import ONE_STEP
 from app.i18n import catalogue, translate
 from app.state import MARKS
 from core_engine.environment import cuda_is_here
@@ -200,6 +201,8 @@ def test_the_waste_table_adds_up_to_the_pool(home: Path, sample: Sample) -> None
 
 def test_moving_the_moment_shows_another_step(home: Path, sample: Sample) -> None:
     app = traced(home, run=sample.run_id, arm="0")
+    app.session_state[ONE_STEP] = True
+    app.run()
     before = [item.value for item in app.caption if "rows," in item.value]
     app.slider[0].set_value(100).run()
     assert not app.exception

@@ -167,5 +167,5 @@ def test_the_course_leaves_out_moments_without_a_gap(mode: str) -> None:
     names = {one["name"]: one["name"] for one in result["arms"]}
     spec = jitter_chart(rows, names, mode, {k.removeprefix("chart."): v for k, v in words.items()}).to_dict()
     lines = [layer for layer in spec["layer"] if layer["mark"]["type"] == "line"]
-    drawn = [spec["datasets"][layer["data"]["name"]] for layer in lines]
+    drawn = [layer["data"]["values"] for layer in lines]
     assert len(drawn) == 3 and all(len(values) == 3 for values in drawn)

@@ -151,7 +151,7 @@ def test_the_charts_are_valid_and_keep_every_point(mode: str, lang: str) -> None
     chart = break_even_chart([(0.0, 0.6), (1.0, 2.4)], 0.4, marks, mode, WORDS[lang])
     spec = json.loads(json.dumps(chart.to_dict(validate=False)))
     alt.LayerChart.from_dict(spec)
-    drawn = [value for values in spec["datasets"].values() for value in values if "kind" in value]
+    drawn = [value for layer in spec["layer"] for value in layer["data"]["values"] if "kind" in value]
     assert {value["name"] for value in drawn} == {"ngram", "eagle", "made"}
     assert WORDS[lang]["needed_alpha"].format(value="0.40") in json.dumps(spec, ensure_ascii=False)
     rows = [

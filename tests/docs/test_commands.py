@@ -15,12 +15,12 @@ import pytest
 import typer
 
 from core_engine.variables import parse_setting, parse_value
-from experiments.cli.verbs import app
+from experiments.cli.verbs import command_line
 from experiments.workloads import WORKLOADS
 from ledger.errors import InputError
 from tests.docs.markdown import DOCUMENTS, ROOT, blocks, inline_code
 
-COMMAND_LINE: Any = typer.main.get_command(app)
+COMMAND_LINE: Any = typer.main.get_command(command_line())
 LABS = sorted((ROOT / "experiments" / "labs" / "content").rglob("*.toml"))
 SETTINGS = ("--set", "--canary-set")
 PROGRAM = re.compile(r"^(?:[A-Z_]+=\S+ )?(?:\.venv/bin/)?trilemma(?= |$)")
