@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from core_engine.answer_cache.embedder import Embedder
-from core_engine.answer_cache.gate import Question, difference, read_question
+from core_engine.answer_cache.gate import Question, closeness, difference, read_question
 from core_engine.answer_cache.shelf import Shelf, StoredAnswer
 from core_engine.answer_cache.vector_index import EMPTY_BYTES, MakeIndex, VectorIndex
 
@@ -76,6 +76,8 @@ class SemanticCache:
         if similarity < self._threshold:
             return None
         other = self._probes[key]
+        if closeness(similarity, probe.question, other.question) < self._threshold:
+            return None
         reason = difference(probe.question, other.question)
         if reason is not None:
             self.refused[reason] += 1

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from core_engine.answer_cache.embedder import Embedder
-from core_engine.answer_cache.gate import Question, difference, read_question
+from core_engine.answer_cache.gate import Question, closeness, difference, read_question
 from experiments.caching.pairs import Pair, read_pairs
 from experiments.proportions import wilson_interval
 
@@ -27,11 +27,13 @@ MOST_STRANGERS = 0.02  # of questions that nobody has asked
 
 @dataclass(frozen=True)
 class Judged:
-    """One language's pairs, embedded and read. similarity: cosine of the two questions of each pair; apart: what the
-    gate found different, None where nothing. crowd: (similarity, right) of the nearest stored question for each second
-    one, -1 where the gate refuses it; stranger: the same similarity where the own pair is not stored."""
+    """One language's pairs, embedded and read. similarity: cosine of the two questions of each pair; close: what it is
+    worth in their language; apart: what the gate found different, None where nothing. crowd: (close, right) of the
+    nearest stored question for each second one, -1 where the gate refuses it; stranger: the same closeness where the
+    own pair is not stored."""
 
     similarity: dict[str, np.ndarray]
+    close: dict[str, np.ndarray]
     apart: dict[str, list[str | None]]
     crowd: dict[str, list[tuple[float, bool]]]
     stranger: list[float]
@@ -44,6 +46,7 @@ def judge_pairs(encoder: Embedder, paraphrases: Sequence[Pair], near_misses: Seq
     first, second = (encoder.embed_all([getattr(pair, side) for pair in every]) for side in "ab")
     asked = [(read_question(pair.a), read_question(pair.b)) for pair in every]
     own = np.einsum("ij,ij->i", first, second)
+    close = np.array([closeness(float(s), two, one) for s, (one, two) in zip(own, asked, strict=True)])
     apart = [difference(two, one) for one, two in asked]
     split = len(by_kind["paraphrase"])
     similarity = second @ first.T
@@ -53,6 +56,7 @@ def judge_pairs(encoder: Embedder, paraphrases: Sequence[Pair], near_misses: Seq
     parts = {"paraphrase": slice(0, split), "near_miss": slice(split, None)}
     return Judged(
         {kind: own[part] for kind, part in parts.items()},
+        {kind: close[part] for kind, part in parts.items()},
         {kind: apart[part] for kind, part in parts.items()},
         {kind: crowd[part] for kind, part in parts.items()},
         strangers,
@@ -60,12 +64,13 @@ def judge_pairs(encoder: Embedder, paraphrases: Sequence[Pair], near_misses: Seq
 
 
 def _nearest(similarity: np.ndarray, asked: Sequence[tuple[Question, Question]]) -> list[tuple[int, float]]:
-    """(place, similarity) of the stored question nearest to each that is asked; -1 for both where the gate refuses."""
+    """(place, closeness) of the stored question nearest to each that is asked; -1 for both where the gate refuses."""
     found = []
     for place, row in enumerate(similarity):
         hit = int(row.argmax())
-        passes = difference(asked[place][1], asked[hit][0]) is None
-        found.append((hit, float(row[hit])) if passes else (-1, -1.0))
+        two, one = asked[place][1], asked[hit][0]
+        passes = difference(two, one) is None
+        found.append((hit, closeness(float(row[hit]), two, one)) if passes else (-1, -1.0))
     return found
 
 
@@ -83,13 +88,16 @@ def at_threshold(judged: Judged, threshold: float) -> dict[str, Any]:
     another one; stranger_wrong: those that get any though nobody has asked the like.
     """
     near, same = judged.similarity["near_miss"], judged.similarity["paraphrase"]
-    passes = {kind: np.array([reason is None for reason in judged.apart[kind]], bool) for kind in judged.apart}
+    hits = {
+        kind: sum(reason is None for reason, close in zip(apart, judged.close[kind], strict=True) if close >= threshold)
+        for kind, apart in judged.apart.items()
+    }
     crowd = {kind: [(s >= threshold, right) for s, right in judged.crowd[kind]] for kind in judged.crowd}
     every = [*crowd["paraphrase"], *crowd["near_miss"]]
     return {
         "threshold": threshold,
-        "hit": share(int(((same >= threshold) & passes["paraphrase"]).sum()), len(same)),
-        "wrong": share(int(((near >= threshold) & passes["near_miss"]).sum()), len(near)),
+        "hit": share(hits["paraphrase"], len(same)),
+        "wrong": share(hits["near_miss"], len(near)),
         "hit_ungated": share(int((same >= threshold).sum()), len(same)),
         "wrong_ungated": share(int((near >= threshold).sum()), len(near)),
         "crowd_hit": share(sum(hit and right for hit, right in crowd["paraphrase"]), len(same)),

@@ -21,7 +21,7 @@ from experiments.caching.evaluation import (
     judge_pairs,
     share,
 )
-from experiments.caching.pairs import Pair
+from experiments.caching.pairs import Pair, read_pairs
 from experiments.caching.run import run_cache
 from experiments.caching.spec import CacheSpec
 from experiments.claims.answer_caches import check, judge
@@ -36,6 +36,7 @@ SAME = (
     Pair("p2", "red green blue white", "white blue green red now", "x", "tune"),
     Pair("p3", "black red green white", "stone", "x", "tune"),
 )
+CHINESE = (Pair("z1", "怎么 煮 鸡蛋 好吃 呢", "如何 煮 鸡蛋 好吃 呢", "x", "tune"),)
 NEAR = (
     Pair("n1", "how do i boil five eggs", "how do i boil six eggs", "x", "tune"),
     Pair("n2", "who may enter the garden now", "who may enter the garden then", "x", "tune"),
@@ -65,11 +66,11 @@ def test_a_stranger_is_answered_wrongly_whoever_answers() -> None:
     assert at_threshold(judged, 0.7)["stranger_wrong"] == share(0, 5)
 
 
-@pytest.mark.parametrize("kind", ["paraphrase", "near_miss"])
-def test_the_figures_are_those_of_the_cache_itself(kind: str) -> None:
-    pairs = {"paraphrase": SAME, "near_miss": NEAR}[kind]
-    judged = judge_pairs(WordEncoder(), SAME, NEAR)
-    for threshold in (0.3, 0.6, 0.9):
+@pytest.mark.parametrize(("same", "kind"), [(SAME, "paraphrase"), (SAME, "near_miss"), (CHINESE, "paraphrase")])
+def test_the_figures_are_those_of_the_cache_itself(same: tuple[Pair, ...], kind: str) -> None:
+    pairs = {"paraphrase": same, "near_miss": NEAR}[kind]
+    judged = judge_pairs(WordEncoder(), same, NEAR)
+    for threshold in (0.3, 0.6, 0.78, 0.9):
         hits = 0
         for pair in pairs:
             cache = SemanticCache(WordEncoder(), FlatIndex, threshold, 10)
@@ -79,6 +80,13 @@ def test_the_figures_are_those_of_the_cache_itself(kind: str) -> None:
             hits += cache.find(second, 0) is not None
         name = "hit" if kind == "paraphrase" else "wrong"
         assert at_threshold(judged, threshold)[name]["count"] == hits
+
+
+def test_a_similarity_counts_for_less_in_chinese() -> None:
+    judged = judge_pairs(WordEncoder(), CHINESE, NEAR)
+    assert judged.similarity["paraphrase"][0] == pytest.approx(0.8) and 0.7 < judged.close["paraphrase"][0] < 0.78
+    assert at_threshold(judged, 0.78)["hit"]["count"] == 0 < at_threshold(judged, 0.78)["hit_ungated"]["count"]
+    assert np.array_equal(judged.similarity["near_miss"], judged.close["near_miss"])
 
 
 def test_a_share_has_its_interval() -> None:
@@ -105,7 +113,8 @@ def test_the_curve_of_a_language_falls_with_the_threshold() -> None:
     for name in ("hit", "wrong", "hit_ungated", "wrong_ungated", "crowd_hit", "crowd_wrong", "stranger_wrong"):
         counts = [row[name]["count"] for row in found["curve"]]
         assert counts == sorted(counts, reverse=True), name
-    assert found["paraphrases"] == found["near_misses"] == 156 and found["chosen"]["threshold"] == 0.9
+    assert found["paraphrases"] == found["near_misses"] == len(read_pairs("zh", "paraphrase", "tune"))
+    assert found["chosen"]["threshold"] == 0.9
 
 
 def test_every_change_misses_in_both_tiers_and_nothing_changed_hits() -> None:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from difflib import SequenceMatcher
 
+from core_engine.answer_cache.gate.chinese import ChineseReading
+from core_engine.answer_cache.gate.chinese_difference import chinese_difference, chinese_stretch
 from core_engine.answer_cache.gate.question import Question, Reading
 
 # From this share of common tokens in common order on, two questions are one sentence with something changed in it: what
-# was changed is then what is asked. Below, they are worded differently, and single words say less. Chinese is counted
-# in characters, of which unrelated questions share more than words, and changed ones fewer.
-SAME_SENTENCE = {"en": 0.42, "zh": 0.34}
+# was changed is then what is asked. Below, they are worded differently, and single words say less.
+SAME_SENTENCE = 0.42
 SAME_NAME = 5  # letters that two forms of one name begin with: Europe, European
 
 
@@ -19,7 +20,17 @@ def difference(one: Question, other: Question) -> str | None:
     if one.language != other.language:
         return "language"
     a, b = one.reading, other.reading
-    return _typed(a, b) or _wording(a, b, SAME_SENTENCE[one.language])
+    if isinstance(a, ChineseReading) and isinstance(b, ChineseReading):
+        return chinese_difference(a, b)
+    return _typed(a, b) or _wording(a, b)
+
+
+def closeness(similarity: float, one: Question, other: Question) -> float:
+    """The cosine similarity of the questions as it would be in English, for which thresholds are: 1 stays 1."""
+    a, b = one.reading, other.reading
+    if isinstance(a, ChineseReading) and isinstance(b, ChineseReading):
+        return 1 - (1 - similarity) * chinese_stretch(a, b)
+    return similarity
 
 
 def _typed(a: Reading, b: Reading) -> str | None:
@@ -29,18 +40,13 @@ def _typed(a: Reading, b: Reading) -> str | None:
         return "units"
     if a.negated != b.negated:
         return "negation"
-    if _turned(a, b) or _turned(b, a):
+    if a.turns(b) or b.turns(a):
         return "opposites"
     if _only_named_in(a, b) and _only_named_in(b, a):
         return "names"
     if a.asks and b.asks and a.asks != b.asks:
         return "asks"
     return None
-
-
-def _turned(a: Reading, b: Reading) -> bool:
-    """Whether b says the opposite of a word of a, which a says nowhere and b does not say itself."""
-    return any((pair, 1 - side) in b.poles - a.poles for pair, side in a.poles - b.poles)
 
 
 def _only_named_in(a: Reading, b: Reading) -> list[str]:
@@ -71,8 +77,8 @@ def kept_share(a: Reading, b: Reading) -> float:
     return SequenceMatcher(None, a.tokens, b.tokens, autojunk=False).ratio()
 
 
-def _wording(a: Reading, b: Reading, same_sentence: float) -> str | None:
-    if kept_share(a, b) < same_sentence:
+def _wording(a: Reading, b: Reading) -> str | None:
+    if kept_share(a, b) < SAME_SENTENCE:
         return None
     if set(a.wording) != set(b.wording):
         return "words"

@@ -31,6 +31,10 @@ class Reading:
     asks: frozenset[str]
     negated: bool
 
+    def turns(self, other: Reading) -> bool:
+        """Whether other says the opposite of a word of this, which this says nowhere and other does not say itself."""
+        return any((pair, 1 - side) in other.poles - self.poles for pair, side in self.poles - other.poles)
+
 
 def with_signs(values: Sequence[str], below_zero: Iterable[str]) -> list[str]:
     """Values of numbers, with a minus in front of those that stand below zero."""

@@ -7,8 +7,9 @@ language, neither translated from the other). One file a language and kind, `<la
 
 `paraphrase`: one answer serves both questions. `near_miss`: close in wording, yet the answers differ (a number, unit,
 date, version, name or place; negation, direction, opposite, quantifier, tense; another property or object; who does
-what). A topic lies in one half only, in all files: what is fixed on "tune" is reported on "held", whose topics the
-tuning has never seen. Both halves of a file are of the same size.
+what). A topic of a language lies in one half only, in both files: what is fixed on "tune" is reported on "held", whose
+topics the tuning has never seen. Both halves of a file are of the same size, at least 150 pairs; a half that has been
+looked at while something was fixed is "tune" from then on, and another one is written.
 """
 
 from __future__ import annotations
