@@ -87,7 +87,7 @@ def curve_rows(curves: Sequence[Row], says: Says) -> list[list[str]]:
 
 
 def return_rows(result: Result, says: Says) -> list[list[str]]:
-    """Place, step, outcome, measured, kept, effort, return an hour, the article's rank, as texts."""
+    """Place, step, outcome, measured, kept, effort, return an hour, the usual rank, as texts."""
     return [
         [str(row["place"]), says.step(row["step"]), says.outcome(row["outcome"]), signed_percent(row["measured_pct"]),
          signed_percent(row["gain_pct"]), says.effort(row), number(row["return_pct_per_hour"]),

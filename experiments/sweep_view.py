@@ -98,12 +98,14 @@ def curve(result: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def trade(result: Mapping[str, Any], x: str, y: str, front: str | None = None) -> list[dict[str, Any]]:
-    """{"x","y","label","front"} of every point that has both figures; front: whether it is on that Pareto front."""
+    """{"x","y","value","label","front"} of every point that has both figures; front: whether it is on that
+    Pareto front."""
     return [
-        {"x": point[x], "y": point[y], "label": point["label"], "front": front in point.get("pareto", [])}
+        {"x": point[x], "y": point[y], "value": point["value"], "label": point["label"],
+         "front": front in point.get("pareto", [])}
         for point in result["points"]
         if point[x] is not None and point[y] is not None
-    ]
+    ]  # fmt: skip
 
 
 def memory_rows(result: Mapping[str, Any]) -> list[dict[str, Any]]:

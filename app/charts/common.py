@@ -191,13 +191,14 @@ class Swatch:
 
 
 def legend(swatches: Sequence[Swatch], height: float, *, pixels: bool = True) -> alt.Chart:
-    """A layer that draws nothing but a legend, in two columns where one row does not fit.
+    """A layer that draws nothing but a legend, in two columns or one where a row does not fit.
 
     pixels: whether the chart's y is in pixels, as `px` has it; layers share one y scale.
     """
     labels = [swatch.label for swatch in swatches]
-    row_px = sum(34 + text_px(label, 13) for label in labels)
-    columns = alt.ExprRef(f"width < {row_px:.0f} ? 2 : {len(labels)}")
+    each_px = [34 + text_px(label, 13) for label in labels]
+    two_px = sum(max(column) for column in (each_px[::2], each_px[1::2]) if column)
+    columns = alt.ExprRef(f"width < {two_px:.0f} ? 1 : width < {sum(each_px):.0f} ? 2 : {len(labels)}")
     shown = alt.Legend(title=None, columns=columns, symbolOpacity=1, symbolStrokeWidth=1, labelLimit=170)
 
     def scale(values: list[str]) -> alt.Scale:

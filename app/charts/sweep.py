@@ -82,7 +82,8 @@ def trade_chart(
 ) -> alt.LayerChart:
     """Two figures of every point against each other, named by their load, joined in the order of it.
 
-    A row: x, y, label, front (on the Pareto front: filled). Words: load, pareto, other_points, measured_points.
+    A row: x, y, value (its load), label, front (on the Pareto front: filled). Words: load, pareto, other_points,
+    measured_points.
     """
     t = TOKENS[mode]
     right, up = ticks(0, max(row["x"] for row in rows), 5), ticks(0, max(row["y"] for row in rows), 5)
@@ -92,7 +93,12 @@ def trade_chart(
     y = alt.Y("y:Q", title=None, scale=_up(up), axis=tick_axis(up, units[1]))
     shown_units = list(zip("xy", units, strict=True))
     shown = [
-        {**row, "order": place, **{f"{axis}_text": exact(round(row[axis], 6), unit) for axis, unit in shown_units}}
+        {
+            **row,
+            "order": place,
+            "name": _short(row),
+            **{f"{axis}_text": exact(round(row[axis], 6), unit) for axis, unit in shown_units},
+        }
         for place, row in enumerate(rows)
     ]
     tips = tooltip(label=words["load"], x_text=titles[0], y_text=titles[1])
@@ -108,10 +114,16 @@ def trade_chart(
             )
             layers.append(mark.encode(x=x, y=y, tooltip=tips))
     named = alt.Chart(data(shown)).mark_text(align="left", dx=7, dy=-8, color=t["muted"], fontSize=11, tooltip=None)
-    layers.append(named.encode(x=x, y=y, text=alt.Text("label:N")))
+    layers.append(named.encode(x=x, y=y, text=alt.Text("name:N")))
     if not fronts:
         swatches = [Swatch(words["measured_points"], t["cand"], t["cand"], "circle")]
     else:
         swatches = [Swatch(words["pareto"], t["cand"], t["cand"], "circle"),
                     Swatch(words["other_points"], t["card"], t["cand"], "circle")]  # fmt: skip
     return finish([*layers, legend(swatches, HEIGHT, pixels=False)], mode, HEIGHT)
+
+
+def _short(row: Mapping[str, Any]) -> str:
+    """A load beside its point: the number alone, since points of light loads lie close together."""
+    value = row["value"]
+    return f"{value:g}" if isinstance(value, int | float) else str(row["label"])

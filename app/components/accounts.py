@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import pandas as pd
@@ -17,15 +18,23 @@ from ledger.memory import Provenance
 MIB = 2**20
 
 
-def accounts_section(memories: Mapping[str, Mapping[str, Any]], key: str) -> None:
-    """The tables of one or more arms by name, with the figures in bytes as table and CSV; a note for older runs."""
+def accounts_section(memories: Mapping[str, Mapping[str, Any]], key: str, *, folded: bool = False) -> None:
+    """The tables of one or more arms by name, with the figures in bytes as table and CSV; a note for older runs.
+
+    folded: behind their title, where another figure of the section comes first.
+    """
     found = {name: account_rows(memory) for name, memory in memories.items()}
     rows = [_exact(name, row) for name, each in found.items() for row in each]
     if not rows:
         st.markdown(f"**{t('accounts.title')}**")
         st.caption(t("accounts.older"))
         return
-    section_head(t("accounts.title"), t("accounts.caption"), pd.DataFrame(rows), key)
+    with st.expander(t("accounts.title")) if folded else nullcontext():
+        section_head("" if folded else t("accounts.title"), t("accounts.caption"), pd.DataFrame(rows), key)
+        _tables(found)
+
+
+def _tables(found: Mapping[str, list[AccountRow]]) -> None:
     for name, each in found.items():
         if len(found) > 1:
             st.markdown(f"**{name}**")

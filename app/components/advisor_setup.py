@@ -9,6 +9,7 @@ import streamlit as st
 from app.components.empty import empty
 from app.components.inputs import choice, decimal, segments
 from app.components.objectives import objectives
+from app.components.run_words import run_words
 from app.components.section import escape
 from app.state import store, t
 from experiments.advisor.evidence import Evidence
@@ -19,7 +20,6 @@ from experiments.advisor_view import (
     evidence_of_run,
     runs_to_ask_about,
 )
-from experiments.kinds import kind_of
 from experiments.store import Run, Store
 
 RUN, METRICS, NUMBERS = "run", "metrics", "numbers"
@@ -78,7 +78,7 @@ def _run(page: str) -> Run | None:
 
 
 def _label(run: Run) -> str:
-    return f"{run.created_at[:16].replace('T', ' ')} UTC · {run.kind} · {kind_of(run.kind).says(run.spec)} · {run.id}"
+    return f"{run.created_at[:16].replace('T', ' ')} UTC · {run_words(run)} · {run.id}"
 
 
 def _arm(page: str, run: Run) -> int:

@@ -88,8 +88,8 @@ def _verdict(result: Result) -> None:
             t(
                 "caching.sentence",
                 language=t(f"caching.{pairs['language']}"),
-                hit=_share(pairs["chosen"]["hit"]),
-                wrong=_share(pairs["chosen"]["wrong"]),
+                hit=_share(pairs["chosen"]["hit"], "short_share"),
+                wrong=_share(pairs["chosen"]["wrong"], "short_share"),
             )
             for pairs in result["pairs"]
         ]
@@ -190,9 +190,9 @@ def _gave(hit: bool, must_hit: bool) -> str:
     return t("caching.lost" if must_hit else "caching.old")
 
 
-def _share(found: Mapping[str, Any]) -> str:
+def _share(found: Mapping[str, Any], how: str = "share") -> str:
     shown = {name: number(100 * found[name]) for name in ("rate", "low", "high")}
-    return t("caching.share", count=found["count"], total=found["total"], **shown)
+    return t(f"caching.{how}", count=found["count"], total=found["total"], **shown)
 
 
 def _span(value: float | None) -> str:

@@ -27,6 +27,11 @@ def draft() -> dict[str, Any]:
     return found
 
 
+def differs_from(spec: Mapping[str, Any]) -> bool:
+    """Whether the draft would measure something else than a run's spec."""
+    return any(draft()[name] != spec.get(name) for name in ("factors", "workload", "settings"))
+
+
 def begin(comparison: dict[str, Any], second: str) -> None:
     """Make the draft a comparison's variable crossed with `second`; its workload and settings are kept."""
     spec = FactorialSpec().to_dict()

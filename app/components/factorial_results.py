@@ -42,7 +42,7 @@ def _words(result: Mapping[str, Any]) -> None:
         if result.get("cancelled"):
             st.caption(t("cancelled"))
         for warning in result["warnings"]:
-            st.caption(escape(translated(warning)))
+            st.caption(f":orange[▲] {escape(translated(warning))}")
 
 
 def _picture(result: Mapping[str, Any]) -> None:
@@ -59,11 +59,13 @@ def _picture(result: Mapping[str, Any]) -> None:
     if any(arm["value"] is None for arm in arms):
         return
     curve = next(curve for curve in result["effects"]["interaction"] if curve["name"] == PLOTTED)
+    change = curve["change_pct"]  # of the pairs: the means of the arms alone would put the product elsewhere
+    product = None if change is None else arms[-1]["value"] / (1 + change / 100)
     frame = pd.DataFrame(arms)
     with st.container(border=True):
-        unit = t(f"unit_{PLOTTED}")
-        section_head(f"{t(PLOTTED)}, {unit} {badge('measured')}", t("f_plot"), frame, "interaction")
-        draw(interaction_chart(arms, curve["baseline"], mode(), words("chart.")), t("alt.interaction"))
+        title = t("comma").join([t(PLOTTED), t(f"unit_{PLOTTED}")])
+        section_head(f"{title} {badge('measured')}", t("f_plot"), frame, "interaction")
+        draw(interaction_chart(arms, product, mode(), words("chart.")), t("alt.interaction"))
 
 
 def _effects(result: Mapping[str, Any]) -> None:

@@ -13,7 +13,7 @@ from app.components.calculator import files, link
 from app.components.inputs import choice, several
 from app.components.report_files import report_files
 from app.components.run_button import run_button
-from app.components.section import escape, section_head
+from app.components.section import NO_BREAK, escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.jitter_view import (
     PLACES,
@@ -29,7 +29,6 @@ from experiments.jitter_view import (
 from experiments.report.words import MISSING, number
 from experiments.store import Run
 
-MIB = 2**20
 Arm = Mapping[str, Any]
 KNOWN = {"whole prompts": "whole", "chunked": "chunked", "max_queue": "queue", "rate limit": "rate",
          "disaggregated": "apart"}  # fmt: skip
@@ -119,10 +118,10 @@ def _against(result: Mapping[str, Any], arm: Arm) -> str:
         ratio = against_first(result, arm["name"], figure)
         if ratio is not None:
             ends = "" if ratio["low"] is None else f" [{number(ratio['low'])}, {number(ratio['high'])}]"
-            parts.append(f"{t(f'apart.figure_{figure}')} × {number(ratio['ratio'])}{ends}")
+            parts.append(f"{t(f'apart.figure_{figure}')} ×{NO_BREAK}{number(ratio['ratio'])}{ends}")
     tokens = number(arm["figures"]["output_tokens_per_s"])
     parts.append(t("apart.tokens", value=tokens))
-    return f"{arm_name(arm['name'])}: {t('list_join').join(parts)}"
+    return f"{arm_name(arm['name'])}{t('colon')}{t('list_join').join(parts)}"
 
 
 def _course(result: Mapping[str, Any]) -> None:
@@ -156,7 +155,7 @@ def _cells(arm: Arm) -> dict[str, str]:
         "beside": _ms(arm, "beside_p99_s"),
         "alone": _ms(arm, "alone_p99_s"),
         "gap": _ms(arm, "first_gap_p95_s"),
-        "ttft": f"{number(figures['ttft_p95_s'])} s",
+        "ttft": f"{number(figures['ttft_p95_s'])}{NO_BREAK}s",
         "tokens": number(figures["output_tokens_per_s"]),
         "refused": number(figures["refused"]),
     }
@@ -165,4 +164,4 @@ def _cells(arm: Arm) -> dict[str, str]:
 
 def _ms(arm: Arm, figure: str) -> str:
     value = arm["figures"][figure]
-    return MISSING if value is None else f"{number(1000 * value)} ms"
+    return MISSING if value is None else f"{number(1000 * value)}{NO_BREAK}ms"

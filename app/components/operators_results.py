@@ -134,7 +134,7 @@ def _operators(result: Mapping[str, Any], arms: Sequence[ArmFigures], rows: Sequ
             }
             for row in shown_rows(rows)
         ]  # fmt: skip
-        names = [arm.value for arm in arms]
+        names = [arm_name(result, arm.value) or arm.value for arm in arms]
         for column, of in zip(st.columns(2), ("seconds", "launches"), strict=True):
             with column:
                 st.markdown(f"**{t(f'prof.{of}')}**")

@@ -11,6 +11,7 @@ import streamlit as st
 from app.components.calculator import files, link
 from app.components.section import escape, section_head
 from app.components.stored_job import resume_button
+from app.components.warned import warned
 from app.state import badge, language, t, translated
 from experiments.playbook.words import Says
 from experiments.playbook_view import command, curve_rows, return_rows, settings_line, table_of
@@ -58,8 +59,7 @@ def _verdict(run: Run, result: Row, says: Says) -> None:
     if result["cancelled"]:
         st.info(t("playbook.part"))
         resume_button("playbook", run, t("playbook.resume"))
-    for warning in result["warnings"]:
-        st.warning(escape(translated(warning)))
+    warned(result["warnings"])
 
 
 def _step(place: int, row: Row, says: Says) -> None:

@@ -54,11 +54,10 @@ def setup(
             run_button(active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,
                        primary=primary, disabled=not steps)  # fmt: skip
         st.caption(t("playbook.setup_help"))
-        for name in steps:
-            trap = says.trap(name)
-            if trap:
-                with st.expander(says.step(name), type="compact"):
-                    st.markdown(t("playbook.step_help", moves=says.moves(name), trap=escape(trap)))
+        with st.expander(t("playbook.steps_help"), type="compact"):
+            for name in steps:
+                told = t("playbook.step_help", moves=says.moves(name), trap=escape(says.trap(name) or ""))
+                st.markdown(f"**{escape(says.step(name))}**\n\n{told}")
 
 
 def _more(page: str, recipe: str) -> tuple[str, str, str, str, str]:
@@ -70,7 +69,7 @@ def _more(page: str, recipe: str) -> tuple[str, str, str, str, str]:
         repeats = choice(page, "repeats", t("picker.repeats"), REPEATS, "5", _repeats)
     with right:
         items = choice(page, "items", t("playbook.items"), ITEMS, "24", str, help=t("playbook.items_help"))
-    left, right = st.columns([1, 1], vertical_alignment="bottom")
+    left, right = st.columns(2)
     with left:
         start = segments(page, f"start_{recipe}", t("playbook.start"), STARTS, recipe_start(recipe),
                          lambda name: t(f"playbook.start_{name}"))  # fmt: skip

@@ -76,7 +76,7 @@ def _more(page: str) -> dict[str, Any]:
 
 def _kv_label(name: str) -> str:
     dtype, _, variant = name.partition("-")
-    return f"{dtype.upper()}, {t(f'quant.variant_{variant}')}" if variant else dtype.upper()
+    return t("comma").join([dtype.upper(), *([t(f"quant.variant_{variant}")] if variant else [])])
 
 
 def _limit_label(value: str) -> str:

@@ -11,8 +11,8 @@ import streamlit as st
 from app.components.calculator import files, link
 from app.components.inputs import choice
 from app.components.run_button import run_button
-from app.components.section import escape, section_head
-from app.state import badge, sentences, t
+from app.components.section import NO_BREAK, escape, section_head
+from app.state import badge, sentences, t, translated
 from experiments.ranks_view import (
     REPEATS,
     RanksChoice,
@@ -99,7 +99,7 @@ def _table(rows: list[Row], result: Mapping[str, Any]) -> None:
                 "formula": t("ranks.yes" if row["equals_formula"] else "ranks.no"),
                 "talk": f"{number(100 * row['communication_share'])} %",
                 "wait": f"{number(100 * row['bubble_share'])} %",
-                "step": f"{number(1000 * row['decode_step_s'])} ms",
+                "step": f"{number(1000 * row['decode_step_s'])}{NO_BREAK}ms",
                 "times": f"{number(times_the_step(row, result))} ×",
             }
             for row in rows
@@ -107,7 +107,7 @@ def _table(rows: list[Row], result: Mapping[str, Any]) -> None:
         names = {name: t(f"ranks.col_{name}") for name in cells[0]}
         st.table(pd.DataFrame([{names[name]: text for name, text in row.items()} for row in cells]), hide_index=True)
         for row in rows[1:]:
-            st.caption(escape(f"{_split(row)}: {row['formula']}"))
+            st.caption(escape(f"{_split(row)}{t('colon')}{translated(row['formula'])}"))
         tensor = next((row for row in rows if row["tensor_parallel"] > 1), None)
         if tensor is not None:
             st.caption(t("ranks.ring", factor=number(tensor["ring_factor"])))
@@ -140,8 +140,8 @@ def _links(result: Mapping[str, Any]) -> None:
             section_head(f"{t('ranks.links')} {badge('computed')}", t("ranks.links_caption"), pd.DataFrame(computed),
                          "links")  # fmt: skip
             cells = [
-                {t("ranks.col_what"): row["part"], t("ranks.col_reduces"): str(row["all_reduces"]),
-                 t("ranks.col_time"): f"{number(1000 * row['all_reduce_s'])} ms"}
+                {t("ranks.col_what"): translated(row["part"]), t("ranks.col_reduces"): str(row["all_reduces"]),
+                 t("ranks.col_time"): f"{number(1000 * row['all_reduce_s'])}{NO_BREAK}ms"}
                 for row in computed
             ]  # fmt: skip
             st.table(pd.DataFrame(cells), hide_index=True)
@@ -152,9 +152,10 @@ def _links(result: Mapping[str, Any]) -> None:
             caption = t("ranks.steps_caption", model=first["model"], card=first["gpu"], band=band)
             section_head(f"{t('ranks.steps')} {badge('simulated')}", caption, pd.DataFrame(simulated), "steps")
             cells = [
-                {t("ranks.col_link"): row["link"], t("ranks.col_split"): f"TP {row['tp']} × PP {row['pp']}",
-                 t("ranks.col_decode"): f"{number(1000 * row['decode_step_s'])} ms",
-                 t("ranks.col_prompt"): f"{number(1000 * row['prompt_s'])} ms",
+                {t("ranks.col_link"): row["link"],
+                 t("ranks.col_split"): _named(row["tp"], row["pp"], t("ranks.one_card")),
+                 t("ranks.col_decode"): f"{number(1000 * row['decode_step_s'])}{NO_BREAK}ms",
+                 t("ranks.col_prompt"): f"{number(1000 * row['prompt_s'])}{NO_BREAK}ms",
                  t("ranks.col_reduce_share"): f"{number(100 * row['all_reduce_share'])} %"}
                 for row in simulated
             ]  # fmt: skip
@@ -162,7 +163,10 @@ def _links(result: Mapping[str, Any]) -> None:
 
 
 def _split(row: Row) -> str:
-    tp, pp = row["tensor_parallel"], row["pipeline_parallel"]
-    return (
-        t("ranks.one") if tp == pp == 1 else f"TP {tp}" if pp == 1 else f"PP {pp}" if tp == 1 else f"TP {tp} × PP {pp}"
-    )
+    return _named(row["tensor_parallel"], row["pipeline_parallel"], t("ranks.one"))
+
+
+def _named(tp: int, pp: int, whole: str) -> str:
+    """A split by what it splits; `whole` is the name of none."""
+    parts = [f"{name}{NO_BREAK}{ranks}" for name, ranks in (("TP", tp), ("PP", pp)) if ranks > 1]
+    return " × ".join(parts) or whole

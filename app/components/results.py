@@ -14,7 +14,8 @@ from app.components.accounts import accounts_section
 from app.components.arms import arm_names
 from app.components.host_share import host_share
 from app.components.kernels import ran_with
-from app.components.section import escape, section_head
+from app.components.section import NO_BREAK, escape, section_head
+from app.components.warned import warned
 from app.state import badge, draw, language, mode, sentences, t, translated, words
 from experiments.memory_view import ArmMemory, arm_memory
 from experiments.quality.agreement import quality_missing
@@ -25,7 +26,6 @@ from experiments.spec import ENDPOINT
 from experiments.store import Run
 from experiments.timeline import ArmTimeline
 
-NO_BREAK = "\u00a0"
 VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
 VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconclusive": "?"}
 HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
@@ -63,10 +63,7 @@ def verdict(result: Mapping[str, Any]) -> None:
             st.markdown(f"**{t('result.guess_title')}**")
             chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
             draw(chart, t("alt.guess"))
-    if result["warnings"]:
-        title = t("result.warnings", count=len(result["warnings"]))
-        with st.expander(title, icon=":material/warning:"):
-            st.markdown("\n".join(f"- {escape(text)}" for text in result["warnings"]))
+    warned(result["warnings"])
 
 
 def quality_sentence(result: Mapping[str, Any]) -> None:
@@ -108,9 +105,11 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
         st.caption(t("no_interval"))
     else:
         text = t("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
-        if curve.get("min_detectable_pct") is not None:
+        open_or_same = curve["verdict"] in ("no difference", "inconclusive")  # what would have been seen counts there
+        if open_or_same and curve.get("min_detectable_pct") is not None:
             text += " · " + t("detectable_line", change=percent(curve["min_detectable_pct"]))
-        st.caption(escape(text), help=t("how_detectable"))
+        with st.container(key=f"interval_{curve['name']}"):
+            st.caption(escape(text), help=t("how_detectable"))
     if curve["baseline"] is None:
         return
     texts = words("chart.")
@@ -166,7 +165,7 @@ def memory(result: Mapping[str, Any], names: tuple[str, str]) -> None:
         section_head(f"{t('memory')} {badge('measured')}", t("result.memory_caption"), frame, "memory")
         draw(ledger_chart(rows, mode(), words("chart.")), t("alt.ledger"))
         accounts_section({name: arm["metrics"]["memory"] for arm, name in zip(result["arms"], names, strict=True)},
-                         "accounts")  # fmt: skip
+                         "accounts", folded=True)  # fmt: skip
         with st.expander(t("result.how_accounts")):
             for arm, name in zip(arms, names, strict=True):
                 st.markdown(f"**{name}** {badge('computed')}")

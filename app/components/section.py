@@ -17,13 +17,16 @@ if TYPE_CHECKING:  # every page imports this one, and the first is drawn without
     import pandas as pd
 
 MOST_ROWS = 500
+NO_BREAK = "\u00a0"
 
 
 def section_head(title: str, caption: str, frame: pd.DataFrame, key: str) -> None:
-    """Draw it; `key` names the CSV file and must be the only one of its kind on the page."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
+    """Draw it; `key` names the CSV file and must be the only one of its kind on the page. An empty title stands above
+    already."""
+    with st.container(horizontal=True, vertical_alignment="bottom", key=f"head_{key}"):
         with st.container(gap="xsmall", width="stretch"):
-            st.markdown(f"## {title}")
+            if title:
+                st.markdown(f"## {title}")
             st.caption(caption)
         with st.popover(t("result.table"), type="tertiary", icon=":material/table:"):
             first_rows(frame)

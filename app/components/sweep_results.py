@@ -14,7 +14,7 @@ from app.components.capacity_lines import capacity_lines
 from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
-from experiments.report.words import MISSING, number
+from experiments.report.words import MISSING, number, percent
 from experiments.store import Run
 from experiments.sweep_view import (
     Band,
@@ -59,22 +59,23 @@ def _verdict(said: Verdict, result: Mapping[str, Any]) -> None:
         labels = f"{badge(result['provenance'])} {badge('computed')}"
         st.markdown(f":{COLOURS[said.kind]}-badge[{t(f'load.kind_{said.kind}')}] {labels}")
         with st.container(key="verdict_sentence"):
-            st.markdown(escape(sentences(_sentences(said))))
+            st.markdown(escape(sentences(_sentences(said, _unit(result)))))
         for one in result["unavailable"]:
             st.caption(escape(f"{_point(one['label'])}: {translated(one['reason'])}"))
         for warning in result["warnings"]:
             st.caption(f":orange[▲] {escape(translated(warning))}")
 
 
-def _sentences(said: Verdict) -> list[str]:
+def _sentences(said: Verdict, unit: str) -> list[str]:
+    """unit: key of how a load is called, which has {n} in it."""
     found = []
     if said.kind == "variable":
         if said.best is not None:
             found.append(t("load.best", best=_point(said.best)))
     else:
-        found.append(_between("latency", said.latency, said.top))
+        found.append(_between("latency", said.latency, said.top, unit))
     if said.memory is not None or said.kind != "variable":
-        found.append(_between("memory", said.memory, said.top))
+        found.append(_between("memory", said.memory, said.top, unit))
     if said.limit_rps is not None:
         found.append(t("load.limit", limit=number(said.limit_rps), scale_out=number(said.scale_out_rps)))
     elif said.kind == "knee":
@@ -84,12 +85,19 @@ def _sentences(said: Verdict) -> list[str]:
     return found
 
 
-def _between(name: str, found: Band | None, top: str) -> str:
+def _between(name: str, found: Band | None, top: str, unit: str) -> str:
     if found is None:
         return t(f"load.no_{name}_knee", top=_point(top))
+    high = t(unit, n=f"{found.high:g}")
     if found.low is None:
-        return t(f"load.{name}_knee_below", high=f"{found.high:g}")
-    return t(f"load.{name}_knee", low=f"{found.low:g}", high=f"{found.high:g}")
+        return t(f"load.{name}_knee_below", high=high)
+    return t(f"load.{name}_knee", low=f"{found.low:g}", high=high)
+
+
+def _unit(result: Mapping[str, Any]) -> str:
+    if result["over"]["of_variable"]:
+        return "load.at_value"
+    return "load.at_clients" if result["over"]["name"] == "concurrency" else "load.at_rate"
 
 
 def _point(label: str) -> str:
@@ -131,14 +139,14 @@ def _figure(
 
 
 def _throughput(result: Mapping[str, Any]) -> None:
-    _figure(result, "output_tokens_per_s", "tokens/s", "throughput")
+    _figure(result, "output_tokens_per_s", t("chart.rate_unit"), "throughput")
 
 
 def _against(result: Mapping[str, Any]) -> None:
     """Throughput against TTFT and against ITL, side by side."""
     for column, (key, field) in zip(st.columns(2), (("ttft", "ttft_p95_s"), ("itl", "itl_p95_s")), strict=True):
         with column:
-            _trade(result, f"against_{key}", ("output_tokens_per_s", field), ("tokens/s", "s"), None, "measured")
+            _trade(result, f"against_{key}", ("output_tokens_per_s", field), ("", "s"), None, "measured")
 
 
 def _trade(
@@ -153,7 +161,8 @@ def _trade(
     if not rows:
         return
     with st.container(border=True):
-        section_head(f"{t(f'load.{key}')} {badge(label)}", t(f"load.{key}_caption"), pd.DataFrame(rows), key)
+        caption = sentences([t(f"load.{key}_caption"), t("load.numbers", load=_axis(result))])
+        section_head(f"{t(f'load.{key}')} {badge(label)}", caption, pd.DataFrame(rows), key)
         shown = [{**row, "label": _point(row["label"])} for row in rows]
         titles = (t(f"load.{key}_x"), t(f"load.{key}_y"))
         draw(trade_chart(shown, titles, units, mode(), words("chart.")), t("alt.load", what=t(f"load.{key}")))
@@ -189,8 +198,13 @@ def _table(result: Mapping[str, Any]) -> None:
         columns = {"point": "point", "output_tokens_per_s": "tokens", "requests_per_s": "requests",
                    "ttft_p95_s": "ttft", "itl_p95_s": "itl", "goodput_rps": "goodput", "kv_peak_share": "kv",
                    "cost_per_million_output_tokens": "cost"}  # fmt: skip
+        rows = [{**row, "kv_peak_share": percent(_hundred(row["kv_peak_share"]))} for row in rows]
         shown = [{t(f"load.col_{key}"): _cell(row[name]) for name, key in columns.items()} for row in rows]
         st.dataframe(pd.DataFrame(shown), hide_index=True)  # eight columns: a phone scrolls them
+
+
+def _hundred(share: float | None) -> float | None:
+    return None if share is None else 100 * share
 
 
 def _cell(value: Any) -> str:

@@ -16,7 +16,7 @@ from app.charts.kv_trace import kinds_in
 from app.components.host_share import host_share
 from app.components.live import request_letter
 from app.components.section import escape, first_rows, section_head
-from app.state import badge, draw, mode, t, words
+from app.state import badge, draw, mode, sentences, t, words
 from experiments.kv_trace import blocks_at
 from experiments.metrics.kv import EXTERNAL, KINDS
 from experiments.report.words import MISSING, number, percent
@@ -75,12 +75,12 @@ def blocks(sides: Sequence[Side]) -> None:
         first = sides[0].blocks
         group = max(side.blocks.grid.group for side in sides)
         top = max(side.blocks.grid.top for side in sides)
-        caption = t("trace.blocks_caption", blocks=first.num_blocks, size=first.block_size)
+        told = [t("trace.blocks_caption", blocks=first.num_blocks, size=first.block_size)]
         if group > 1:
-            caption += " " + t("trace.blocks_grouped", n=group)
+            told.append(t("trace.blocks_grouped", n=group))
         if top < max(side.blocks.num_blocks for side in sides):
-            caption += " " + t("trace.blocks_never", n=top)
-        section_head(f"{t('trace.blocks')} {badge('measured')}", caption, frame, "blocks")
+            told.append(t("trace.blocks_never", n=top))
+        section_head(f"{t('trace.blocks')} {badge('measured')}", sentences(told), frame, "blocks")
         end_s = max(side.blocks.end_s for side in sides)
 
         states = {cell.state for side in sides for cell in side.blocks.grid.cells}
@@ -142,9 +142,9 @@ def _waste_row(kind: str, sides: Sequence[Side]) -> dict[str, str]:
     shown = {t("trace.kind"): t(f"trace.kind_{kind}")}
     for side in sides:
         found = side.blocks.waste[kind]
-        name = f"{side.name}, " if len(sides) > 1 else ""
-        shown[f"{name}MiB"] = number(found["bytes"] / MIB)
-        shown[f"{name}{t('trace.share')}"] = percent(100 * found["share"])
+        name = [side.name] if len(sides) > 1 else []
+        shown[t("comma").join([*name, "MiB"])] = number(found["bytes"] / MIB)
+        shown[t("comma").join([*name, t("trace.share")])] = percent(100 * found["share"])
     return shown
 
 
@@ -158,7 +158,7 @@ def _arithmetic(row: dict[str, Any], side: Side) -> str:
         share=percent(100 * row["share"]),
     )
     name = t(f"trace.kind_{row['kind']}")
-    return f"{name}: {escape(line)}"
+    return f"{name}{t('colon')}{escape(line)}"
 
 
 def _whole(value: float | None) -> str:
@@ -176,7 +176,7 @@ def _fullness(sides: Sequence[Side]) -> None:
             peak=running["peak"],
             idle=percent(None if slots["idle_share"] is None else 100 * slots["idle_share"]),
         )
-        st.caption(f"{side.name}: {line}" if len(sides) > 1 else line)
+        st.caption(f"{side.name}{t('colon')}{line}" if len(sides) > 1 else line)
 
 
 def waterfalls(sides: Sequence[Side]) -> None:
@@ -220,6 +220,8 @@ def _prefix(side: Side) -> None:
     rate = None if found["hit_rate"] is None else 100 * found["hit_rate"]
     figures = {"rate": percent(rate), "hit": _whole(found["hit_tokens"])}
     st.caption(t("trace.prefix_caption", prefill=_whole(found["prefill_tokens"]), **figures))
+    if not found["hit_tokens"]:
+        return
     column = st.column_config.ProgressColumn(t("trace.hit_share"), min_value=0, max_value=1, format="percent")
     names = {"request": t("live.request"), "share": t("trace.hit_share"), "hit": t("trace.hit"),
              "asked": t("trace.asked")}  # fmt: skip

@@ -74,8 +74,7 @@ def _share(session: LabSession) -> list[str]:
 
 
 def _facts(lab: Lab) -> list[str]:
-    sections = t("labs.sections", sections=", ".join(lab.sections))
-    return [say(language(), "minutes", minutes=lab.minutes), sections, ", ".join(lab.claims)]
+    return [say(language(), "minutes", minutes=lab.minutes), t("labs.claims", claims=", ".join(lab.claims))]
 
 
 # -- one lab ---------------------------------------------------------------------------------------------------------

@@ -11,13 +11,14 @@ import streamlit as st
 from app import own_jobs
 from app.components.empty import empty
 from app.components.report_files import report_formats
+from app.components.run_words import kind_words, run_words
 from app.components.section import escape
 from app.navigation import page_of
 from app.state import error_text, language, set_address, store, t, translated
 from app.views.trace import KINDS as TRACED
 from app.visitor import may_change
 from experiments import jobs
-from experiments.kinds import KINDS, kind_of, resumable
+from experiments.kinds import KINDS, resumable
 from experiments.report import answer_of, headline
 from experiments.report.other_terms import metrics_in, other_terms_rows
 from experiments.report.words import MISSING, Words
@@ -88,7 +89,7 @@ def _filters() -> dict[str, Any]:
         )  # fmt: skip
         options = {"kind": list(KINDS), "state": list(STATES), "workload": store().workloads()}
         labels: dict[str, Callable[[str], str]] = {
-            "kind": _kind, "state": lambda name: t(f"runs.state_{name}"), "workload": short_name,
+            "kind": kind_words, "state": lambda name: t(f"runs.state_{name}"), "workload": short_name,
         }  # fmt: skip
         chosen = {name: _choice(name, given, labels[name]) for name, given in options.items()}
         _import()
@@ -109,10 +110,6 @@ def _clear_filters() -> None:
     set_address(text=None, kind=None, state=None, workload=None, part=None)
 
 
-def _kind(name: str) -> str:
-    return t(f"runs.kind_{name}")
-
-
 def _first_shown(count: int) -> int:
     """The place of the first run of the chosen page of the list."""
     pages = max(1, -(-count // PAGE_SIZE))
@@ -131,7 +128,7 @@ def _first_shown(count: int) -> int:
 
 def _row(run: Run) -> None:
     with st.container(border=True), st.container(horizontal=True, vertical_alignment="center"):
-        st.markdown(f"**{_what(run)}**  \n{_how_it_went(run)}", width="stretch")
+        st.markdown(f"**{escape(run_words(run))}**  \n{_how_it_went(run)}", width="stretch")
         _links(run, details=True)
         _actions(run, "row")
 
@@ -189,15 +186,6 @@ def _files(run: Run, where: str) -> None:
         st.caption(t("runs.export_help"))
 
 
-def _what(run: Run) -> str:
-    spec = run.spec
-    if run.kind == "compare":
-        values = escape(" → ".join(str(value) for value in spec["values"]))
-        vary = t("runs.vary", variable=t(f"var.{spec['variable']}"), values=values)
-        return f"{vary} · {escape(short_name(spec['workload']))}"
-    return f"{_kind(run.kind)} · {escape(kind_of(run.kind).says(spec))}"
-
-
 def _how_it_went(run: Run) -> str:
     parts = [run.id, run.created_at[:16].replace("T", " ") + " UTC", t(f"runs.state_{run.state}")]
     if run.kind == "compare" and run.result is not None:
@@ -218,7 +206,7 @@ def _details(run_id: str) -> None:
         st.warning(t("page.unknown_run", id=escape(run_id)))
         return
     with st.container(border=True):
-        st.markdown(f"### {_what(run)}")
+        st.markdown(f"### {escape(run_words(run))}")
         st.caption(_how_it_went(run))
         st.markdown(escape(answer_of(run, language())))
         with st.container(horizontal=True, vertical_alignment="center"):
@@ -241,7 +229,7 @@ def _other_terms(run: Run) -> None:
 
 def _comparison(listed: list[Run]) -> None:
     """Facts of chosen runs beside each other."""
-    labels = {run.id: f"{run.id} · {_what(run)}" for run in listed}
+    labels = {run.id: f"{run.id} · {escape(run_words(run))}" for run in listed}
     with st.expander(t("runs.beside"), icon=":material/compare_arrows:"):
         chosen = st.multiselect(
             t("runs.beside_choose"), list(labels), format_func=labels.__getitem__, max_selections=MOST_COMPARED

@@ -43,9 +43,9 @@ def page() -> None:
     undo_button(PAGE)
     _said()
     left, right = st.columns(2)
-    with left, st.container(border=True):
+    with left, st.container(border=True, height="stretch"):
         st.markdown(f"## {t('settings.appearance')}\n\n{t('settings.theme', mode=t(f'settings.mode_{mode()}'))}")
-    with right, st.container(border=True):
+    with right, st.container(border=True, height="stretch"):
         st.markdown(f"## {t('settings.tour')}\n\n{t('settings.tour_text')}")
         if st.button(t("settings.show_tour"), icon=":material/explore:", key="show-tour"):
             show_tour()
@@ -55,18 +55,18 @@ def page() -> None:
     with st.container(border=True):
         _device()
     left, right = st.columns(2)
-    with left, st.container(border=True):
+    with left, st.container(border=True, height="stretch"):
         st.markdown(f"## {t('settings.keyboard')}")
         st.table([{t("settings.key"): f"`{key}`", t("settings.does"): t(f"settings.key_{name}")}
                   for name, key in KEYS.items()])  # fmt: skip
-    with right, st.container(border=True):
+    with right, st.container(border=True, height="stretch"):
         _about()
 
 
 def _starts() -> None:
     """The four values that inputs of other pages start from."""
     st.markdown(f"## {t('settings.starts')}")
-    first, second, third, fourth = st.columns([1.4, 1, 1, 2], vertical_alignment="bottom")
+    first, second, third, fourth = st.columns([1.4, 1, 1, 2])
     with first:
         key, now, take = _kept("language")
         st.segmented_control(t("nav.language"), list(LANGUAGE_NAMES), default=now, required=True, key=key,

@@ -9,10 +9,11 @@ import streamlit as st
 
 from app.components.accounts import accounts_section
 from app.components.empty import empty
+from app.components.run_words import run_words
 from app.components.section import escape
 from app.components.telemetry import telemetry
 from app.components.trace_parts import Side, blocks, downloads, kinds, prefix_and_preemptions, waterfalls
-from app.state import set_address, store, t, workload_name
+from app.state import set_address, store, t
 from experiments.store import Run
 from experiments.trace_view import TraceView, arms_of, trace_view
 from ledger.errors import InputError
@@ -79,11 +80,7 @@ def _run() -> Run | None:
 
 def _label(run: Run) -> str:
     time = run.created_at[:16].replace("T", " ")
-    if run.kind == "compare":
-        what = f"{t('var.' + run.spec['variable'])}: {' → '.join(str(value) for value in run.spec['values'])}"
-    else:
-        what = t("trace.bench")
-    return f"{what} · {workload_name(run.spec['workload'])} · {time} UTC · {run.id}"
+    return f"{run_words(run)} · {time} UTC · {run.id}"
 
 
 def _arm_and_repeat(run: Run, keys: Sequence[tuple[int, int]]) -> tuple[str, int]:
@@ -93,7 +90,7 @@ def _arm_and_repeat(run: Run, keys: Sequence[tuple[int, int]]) -> tuple[str, int
     paired = sorted({repeat for _, repeat in keys if all((arm, repeat) in keys for arm in arms)})
     choices = [str(arm) for arm in arms] + ([BOTH] if len(arms) > 1 and paired else [])
     asked = st.query_params.get("arm", choices[-1])
-    left, right = st.columns([3, 1], vertical_alignment="bottom")
+    left, right = st.columns([3, 1])
     arm = asked if asked in choices else choices[-1]
     if len(choices) > 1:
         with left:

@@ -132,7 +132,7 @@ def print_ladder(result: Mapping[str, Any]) -> None:
         out.print(paragraph, markup=False)
         out.print()
     table = plain_table("#", "step", "outcome", f"{says.curve(result['aim'])}, measured", "kept", "hours", "% an hour",
-                        "article's rank")  # fmt: skip
+                        "usual rank")  # fmt: skip
     for row in result["returns"]:
         table.add_row(
             str(row["place"]), escape(says.step(row["step"])), says.outcome(row["outcome"]),

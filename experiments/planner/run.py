@@ -104,7 +104,7 @@ def _warnings(spec: PlanSpec, model: Any, traffic: Any, plans: list[dict[str, An
             found.append(f"{profile.accelerator.label} is uncalibrated: its step times are a guess, within about "
                          f"{profile.error_band_pct:.0f} %")  # fmt: skip
         if gpu not in spec.prices:
-            found.append(f"no --price for {gpu}: 1 per device-hour is assumed")
+            found.append(f"no price of {gpu} was given: 1 per device-hour is assumed")
     if spec.workload is not None:
         found.append("prompts are computed in full: what they share is not looked up, so a prefix cache does better")
     if not plans:

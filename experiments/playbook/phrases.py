@@ -316,21 +316,21 @@ PHRASES: dict[str, Text] = {
         "因整体在纳入把关的曲线上差于起点，最后撤回：{steps}。",
     ),
     "order_none": (
-        "The article's order of return can't be compared: fewer than two of its steps were measured.",
-        "无法与文章的性价比顺序比较：测得的步骤少于两个。",
+        "The usual order of return can't be compared: fewer than two of its steps were measured.",
+        "无法与通行的性价比顺序比较：测得的步骤少于两个。",
     ),
     "order_agrees": (
-        "By return on effort here: {order}. That is the article's order.",
-        "此处按性价比：{order}。与文章的顺序一致。",
+        "By return on effort here: {order}. That is the usual order.",
+        "此处按性价比：{order}。与通行的顺序一致。",
     ),
     "order_disagrees": (
-        "By return on effort here: {order}. The article's order differs: {against}.",
-        "此处按性价比：{order}。与文章的顺序不同：{against}。",
+        "By return on effort here: {order}. The usual order differs: {against}.",
+        "此处按性价比：{order}。与通行的顺序不同：{against}。",
     ),
     "order_open": (
         "By return on effort here: {order}. Which is first the intervals do not tell, so neither do they contradict "
-        "the article's order.",
-        "此处按性价比：{order}。区间分不出先后，因此也不与文章的顺序矛盾。",
+        "the usual order.",
+        "此处按性价比：{order}。区间分不出先后，因此也不与通行的顺序矛盾。",
     ),
     "pair": ("{second} returned more than {first}", "{second} 的回报高于 {first}"),
     "next_open": (

@@ -44,7 +44,9 @@ def verdict_sentence(result: Mapping[str, Any], lang: str = "en") -> str:
         key = "s_worse" if groups["better"] else "s_worse_only"
         sentences.append(words(key, subject=subject, changes=_changes(words, groups["worse"])))
     if groups["no difference"]:
-        sentences.append(words("s_same", names=words.listed([words(c["name"]) for c in groups["no difference"]])))
+        sentences.append(
+            words("s_same", names=words.listed([_within(words, c["name"]) for c in groups["no difference"]]))
+        )
     if groups["inconclusive"]:
         sentences.append(words("s_open", names=words.listed([_open(words, c) for c in groups["inconclusive"]])))
     return ("" if lang == "zh" else " ").join(sentences)
@@ -56,9 +58,17 @@ def _subject(words: Words, setting: str) -> str:
 
 
 def _changes(words: Words, curves: list[Mapping[str, Any]]) -> str:
-    return words.listed([f"{words(c['name'])} {signed_percent(c['change_pct'])} {interval(c['ci95'])}" for c in curves])
+    return words.listed(
+        [f"{_within(words, c['name'])} {signed_percent(c['change_pct'])} {interval(c['ci95'])}" for c in curves]
+    )
+
+
+def _within(words: Words, curve: str) -> str:
+    """A curve's name inside a sentence: small, unless it is an abbreviation."""
+    name = words(curve)
+    return name if name.isupper() else name[0].lower() + name[1:]
 
 
 def _open(words: Words, curve: Mapping[str, Any]) -> str:
-    name, repeats = words(curve["name"]), curve.get("repeats_needed")
+    name, repeats = _within(words, curve["name"]), curve.get("repeats_needed")
     return words("s_open_repeats", name=name, repeats=repeats) if repeats else name

@@ -87,7 +87,7 @@ def test_a_finished_sweep_shows_the_sentence_charts_table_and_command(
     for key in ("throughput", "against_ttft", "against_itl", "cost_ttft", "cost_itl", "goodput", "memory", "points",
                 "why", "trap", "kind_limit"):  # fmt: skip
         assert words[f"load.{key}"] in shown, key
-    assert translate(lang, "load.memory_knee", low=8, high=16) in shown
+    assert translate(lang, "load.memory_knee", low=8, high=translate(lang, "load.at_clients", n=16)) in shown
     limits = measured.result["limits"]
     assert translate(lang, "load.instances", count=limits["instances"], demand="100") in shown
     assert any(

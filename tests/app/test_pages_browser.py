@@ -1,26 +1,35 @@
-"""A page's main action in a real browser, on a phone, in both languages: done, its result seen, nothing broken.
+"""Every page's main action in a real browser, on a phone, in both languages: done, its result seen, nothing broken.
 
-One table says what the main action of a page is; what is measured is a tiny random model. Screenshots go to the folder
+English pages are light and Chinese ones dark, so that both are seen without drawing every page four times.
+
+One table says what the main action of a page is. Long experiments are started and stopped, short ones (a tiny random
+model) run to their result, and what takes two processes minutes is opened from the store. Screenshots go to the folder
 $TRILEMMA_SHOTS.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from app.i18n import translate
+from app.navigation import GROUPS
+from experiments.jitter.spec import JitterSpec
+from experiments.store import Store
 from tests.app.conftest import Sample
 from tests.app.test_e2e import address, browser, cards_fit, faults_of, page, shoot
+from tests.app.test_parallel_page import jitter_result
 
 __all__ = ["address", "browser", "page"]
 pytestmark = pytest.mark.slow
 RESULT_MS = 180_000
 PHONE, DESK = 390, 1440
+SCHEMES = {"en": "light", "zh": "dark"}
 
 
 class Visit(NamedTuple):
@@ -50,6 +59,18 @@ def runs(visit: Visit) -> None:
     """Press Run and wait for the result."""
     visit.button("picker.run").click()
     visit.reads("result.export")
+
+
+def stops(said: str, run: str = "picker.run", ended: str = "") -> Act:
+    """Press Run, see it begin, press Cancel and see what became of it."""
+
+    def act(visit: Visit) -> None:
+        visit.button(run).click()
+        visit.button("picker.cancel").click()
+        visit.reads(said)
+        visit.button(ended or run).wait_for()
+
+    return act
 
 
 def chooses(box: int) -> Act:
@@ -82,34 +103,99 @@ def opens(*keys: str) -> Act:
     return act
 
 
-TINY = "set=model={tiny},dtype=fp32,kv_memory_mib=4,threads=1&requests=2&repeats=2"
-# page -> (parameters of its address, its main action)
+def predicts(visit: Visit) -> None:
+    """Lock a guess in: the experiment may begin."""
+    visit.page.get_by_role("textbox").first.fill("2900")
+    visit.button("labs.lock_in").click()
+    visit.button("labs.run").wait_for()
+
+
+def answers(visit: Visit) -> None:
+    """Half of the right answer: the mistake is named."""
+    visit.page.get_by_role("textbox").first.fill("9 GiB")
+    visit.button("interview.answer").click()
+    visit.sees({"en": "the values forgotten", "zh": "只算了 K"}[visit.lang])
+
+
+def details(visit: Visit) -> None:
+    """Open all that is known of the first run."""
+    visit.button("runs.details").click()
+    visit.reads("runs.facts")
+
+
+def keeps(visit: Visit) -> None:
+    """Another price is kept, and Undo brings the earlier one back."""
+    field = visit.page.get_by_role("spinbutton").first
+    before = field.input_value()
+    field.fill("7.5")
+    field.press("Enter")
+    undo = visit.page.locator(".st-key-undo-settings button")
+    undo.click()
+    undo.wait_for(state="detached")
+    assert visit.page.get_by_role("spinbutton").first.input_value() == before
+
+
+TINY = "set=model={tiny},dtype=fp32,kv_memory_mib=4,threads=1"
+# page, with what is seen of it where there are several -> (parameters of its address, its main action)
 PAGES: dict[str, tuple[str, Act]] = {
-    "": (f"variable=seed&a=0&b=1&{TINY}", runs),
+    "": (f"variable=seed&a=0&b=1&requests=2&repeats=2&{TINY}", runs),
+    "two": (f"x=max_num_seqs&x0=2&x1=8&y=block_size&y0=16&y1=32&repeats=2&{TINY}", runs),
     "trace": ("run={run}", opens("trace.blocks", "trace.waterfall", "result.export")),
     "ledger": ("", chooses(1)),
     "roofline": ("", chooses(1)),
+    "kernels": ("model={tiny}&dtype=fp32&repeats=6", runs),
+    "quantization": ("model={tiny}&limit=20", stops("quant.cancelled", ended="quant.resume")),
+    "speculation": ("model={tiny}", stops("spec.cancelled", ended="spec.resume")),
+    "caching": ("", stops("caching.cancelled", ended="caching.resume")),
+    "load": ("", stops("load.cancelled", ended="load.resume")),
+    "parallel": ("half=ranks", stops("ranks.cancelled", ended="ranks.resume")),
+    "parallel+apart": ("run={apart}", opens("apart.course", "apart.table", "result.export")),
+    "plan": ("cards=h100-sxm&most=2", runs),
+    "plan+one": ("half=one", opens("plan.latencies")),
     "cost": ("", chooses(1)),
     "advisor": ("run={run}", opens("advisor.causes")),
+    "playbook": ("", stops("playbook.cancelled", ended="playbook.resume")),
+    "claims": ("", stops("claims.cancelled", run="claims.quick", ended="claims.resume")),
+    "labs": ("lab=memory-ledger&learner={lang}", predicts),
+    "interview": ("q=kv_gqa:17", answers),
+    "runs": ("", details),
+    "settings": ("", keeps),
 }
 
 
 @pytest.fixture(scope="module")
-def home(sample: Sample) -> Iterator[Path]:
-    return sample.home
+def home(sample: Sample, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The sample's home with a stored run of PD disaggregation, to start and stop runs in."""
+    copy = tmp_path_factory.mktemp("pages") / "home"
+    shutil.copytree(sample.home, copy)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def apart(home: Path) -> str:
+    store = Store(home / "runs.sqlite3")
+    run_id = store.create_run("jitter", JitterSpec().to_dict())
+    store.update_run(run_id, state="done", result=jitter_result())
+    return run_id
+
+
+def test_every_page_of_the_navigation_has_its_main_action_here() -> None:
+    addresses = {"" if name == "workbench" else path for pages in GROUPS.values() for name, (_, path) in pages.items()}
+    assert {name.partition("+")[0] for name in PAGES} == addresses
 
 
 @pytest.mark.parametrize("lang", ["en", "zh"])
 @pytest.mark.parametrize("name", list(PAGES))
 def test_the_main_action_of_a_page(
-    page: Any, address: str, sample: Sample, tmp_path: Path, name: str, lang: str
+    page: Any, address: str, sample: Sample, apart: str, tmp_path: Path, name: str, lang: str
 ) -> None:
     params, act = PAGES[name]
     errors = faults_of(page)
     tiny = sample.store.get_run(sample.run_id).spec["settings"]["model"]
-    asked = params.format(run=sample.run_id, tiny=tiny, lang=lang)
+    asked = params.format(run=sample.run_id, apart=apart, tiny=tiny, lang=lang)
+    page.emulate_media(color_scheme=SCHEMES[lang])
     page.set_viewport_size({"width": PHONE, "height": 1400})
-    page.goto(f"{address}/{name}?lang={lang}&{asked}")
+    page.goto(f"{address}/{name.partition('+')[0]}?lang={lang}&{asked}")
     page.locator("[data-testid=stMain] h1").first.wait_for()
     act(Visit(page, lang))
     for width in (PHONE, DESK):

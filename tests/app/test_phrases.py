@@ -22,6 +22,11 @@ from app.i18n.phrases import in_language
          "9 块 x 16 个 int4 token，含缩放系数每元素 5.12 位 = 61,440 B"),
         ("the open block of 8 running requests in float32: 1,024 B",
          "8 个运行中请求的未满块，float32：1,024 B"),
+        ("the sender kept 6.03 of the 6.44 requests/s that were scheduled",
+         "计划每秒发送 6.44 个请求，发送端实际只达到 6.03 个"),
+        ("warm-up of disaggregated did not settle within 10 % in 4 runs",
+         "disaggregated 的预热跑了 4 次，仍未稳定到 10 % 以内"),
+        ("3 requests of continuous failed and are counted in no curve", "continuous 有 3 个请求失败，未计入任何曲线"),
     ],
 )  # fmt: skip
 def test_a_known_phrase_is_chinese_and_its_numbers_stay(english: str, chinese: str) -> None:

@@ -129,10 +129,10 @@ def test_the_sentence_names_gain_price_and_what_did_not_change():
     result = comparison_result()
     assert headline(result) == ("pays_price", "Pays, with a price")
     sentence = verdict_sentence(result)
-    assert sentence.startswith("Continuous batching: Throughput +101 % [")
+    assert sentence.startswith("Continuous batching: throughput +101 % [")
     assert "The price: ITL +183 % [" in sentence
-    assert "No difference in Quality." in sentence
-    assert "Inconclusive: Cost (about " in sentence
+    assert "No difference in quality." in sentence
+    assert "Inconclusive: cost (about " in sentence
     assert "代价：" in verdict_sentence(result, "zh")
 
 
