@@ -29,6 +29,9 @@ __all__ = ["address", "browser", "page"]
 pytestmark = pytest.mark.slow
 RESULT_MS = 180_000
 PHONE, DESK = 390, 1440
+# What Streamlit adds to the name of a button that a key presses too.
+SHORTCUT = r"(\s*(Shortcut\s*)?Ctrl \+ Enter)?"
+ACTION_MS = 60_000
 SCHEMES = {"en": "light", "zh": "dark"}
 
 
@@ -41,7 +44,7 @@ class Visit(NamedTuple):
     def button(self, key: str) -> Any:
         """The button with a message of the catalogue on it, an icon before it or not."""
         said = re.escape(translate(self.lang, key))
-        return self.page.get_by_role("button", name=re.compile(rf"(^|\s|[a-z_]){said}(\s*Ctrl \+ Enter)?$")).first
+        return self.page.get_by_role("button", name=re.compile(rf"(^|\s|[a-z_]){said}{SHORTCUT}$")).first
 
     def sees(self, text: str) -> None:
         """Wait until the page says it, in these letters."""
@@ -193,6 +196,7 @@ def test_the_main_action_of_a_page(
     errors = faults_of(page)
     tiny = sample.store.get_run(sample.run_id).spec["settings"]["model"]
     asked = params.format(run=sample.run_id, apart=apart, tiny=tiny, lang=lang)
+    page.set_default_timeout(ACTION_MS)
     page.emulate_media(color_scheme=SCHEMES[lang])
     page.set_viewport_size({"width": PHONE, "height": 1400})
     page.goto(f"{address}/{name.partition('+')[0]}?lang={lang}&{asked}")
