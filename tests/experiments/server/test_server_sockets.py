@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import signal
 import socket
@@ -13,7 +14,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -297,8 +298,10 @@ def test_an_answer_and_a_kept_connection_may_take_longer_than_a_head(monkeypatch
         opener.start()
         assert server.post({"prompt": "abc", "max_tokens": 2})[0] == 200
         opener.join()
-        with socket.create_connection(("127.0.0.1", server.port), timeout=10) as client:
+        with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=10)) as client:
             for _ in range(2):
-                client.sendall(b"GET /health HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
-                assert client.recv(1000).startswith(b"HTTP/1.1 200 ")
+                client.request("GET", "/health")
+                opened, reply = client.sock, client.getresponse()
+                assert reply.status == 200 and reply.read()
                 time.sleep(0.5)  # idle between two requests, which is no head that is late
+                assert client.sock is opened
