@@ -51,10 +51,10 @@ HEAT: dict[str, list[str]] = {"light": _HEAT, "dark": _HEAT[::-1]}
 
 REQUESTS: dict[str, list[str]] = {
     "light": ["#2563C9", "#A0527E", "#6592DC", "#7A7F2E", "#45546B", "#8F78C4", "#143E86", "#9A7B3A"],
-    "dark": ["#6BA4FF", "#8695AB", "#CDB679", "#A893DB", "#4B78BD", "#D08BB4", "#A9CBFF", "#A9B16A"],
+    "dark": ["#6BA4FF", "#A9B16A", "#8695AB", "#CDB679", "#4B78BD", "#A893DB", "#A9CBFF", "#D08BB4"],
 }
 """mode -> colours by which neighbouring requests are told apart, also by readers with a colour vision deficiency; they
-come round again after eight."""
+come round again after eight. The second is also that of a third arm, beside `base` and `cand`."""
 
 FONT = "Source Sans, Noto Sans SC, sans-serif"
 

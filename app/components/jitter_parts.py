@@ -138,7 +138,8 @@ def _table(result: Mapping[str, Any]) -> None:
     with st.container(border=True):
         frame = pd.DataFrame([{"arm": arm["name"], **arm["figures"]} for arm in result["arms"]])
         section_head(f"{t('apart.table')} {badge('measured')}", t("apart.table_caption"), frame, "jitter")
-        st.table(pd.DataFrame([_cells(arm) for arm in result["arms"]]), hide_index=True)
+        with st.container(key="arms_table"):
+            st.table(pd.DataFrame([_cells(arm) for arm in result["arms"]]), hide_index=True)
         for arm in result["arms"]:
             moved = arm["transfers"]
             if moved is not None and moved.get("transfer_s"):

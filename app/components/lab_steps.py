@@ -169,7 +169,7 @@ def _graded(session: LabSession, question: Question) -> None:
     for attempt in session.attempts(question):
         box = {"right": st.success, "open": st.info}.get(attempt["verdict"], st.warning)
         given = ", ".join(names.get(one, one) for one in attempt["text"].split(","))
-        box(f"{escape(given)}: {session.verdict(question, attempt, lang)}")
+        box(f"{escape(given)}{t('colon')}{session.verdict(question, attempt, lang)}")
     if session.is_settled(question):
         st.markdown(session.solution(question, lang))
 

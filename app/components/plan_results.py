@@ -160,7 +160,7 @@ def _cells(plan: Plan) -> dict[str, str]:
 def _plan(plan: Plan, *, is_first: bool) -> None:
     """What binds a plan, what it may cost in quality, and how engines start it."""
     with st.expander(t("plan.one", id=plan["id"], how=f"{plan['gpu_label']}, {_how(plan)}"), expanded=is_first):
-        st.markdown(f"**{t('plan.binding')}** {badge('simulated')} {escape(binding_text(plan['binding']))}")
+        st.markdown(f"{badge('simulated')} {escape(binding_text(plan['binding']))}")
         limits = t("plan.limits", seqs=plan["max_num_seqs"], tokens=plan["max_num_batched_tokens"])
         limit = t("plan.limit", limit=number(plan["limit_rps"]), load=number(plan["load_rps"]))
         st.caption(escape(sentences([limits, limit])))

@@ -85,7 +85,7 @@ def _lab(session: LabSession) -> None:
     lab, texts, lang = session.lab, session.texts(language()), language()
     st.button(t("labs.back"), icon=":material/arrow_back:", type="tertiary", on_click=lambda: set_address(lab=None))
     st.title(texts.title, anchor=False)
-    st.caption(" · ".join([texts.summary, *_facts(lab)]))
+    st.caption(f"{texts.summary}  \n{' · '.join(_facts(lab))}")
     told("labs")
     for step, text in (("goal", texts.goal), ("theory", texts.theory)):
         st.markdown(f"## {say(lang, f'step.{step}')}\n\n{session.text(text, lang)}")

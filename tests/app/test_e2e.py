@@ -110,6 +110,7 @@ def faults_of(page: Any) -> list[str]:
 def shoot(page: Any, name: str, folder: Path) -> None:
     """A screenshot of the page's whole length; also in $TRILEMMA_SHOTS when that is set."""
     page.wait_for_timeout(2500)
+    page.wait_for_function("!document.querySelector('[data-testid=stSkeleton]')")  # code of controls still loads
     height = page.evaluate("document.querySelector('[data-testid=stMain]').scrollHeight")
     width = page.viewport_size["width"]
     page.set_viewport_size({"width": width, "height": min(int(height) + 20, 8000)})

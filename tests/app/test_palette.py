@@ -116,6 +116,8 @@ def test_colours_beside_each_other_stay_apart_for_every_reader(mode: str, defici
     around = [*REQUESTS[mode], REQUESTS[mode][0]]
     assert [pair for pair in pairwise(around) if apart(*pair, deficiency) < LEAST_APART] == []
     assert len(set(REQUESTS[mode])) == 8
+    arms = [t["base"], t["base_strong"], t["cand"]]
+    assert all(apart(arm, REQUESTS[mode][1], deficiency) >= LEAST_APART for arm in arms)  # a third arm's
 
 
 @pytest.mark.parametrize("deficiency", [None, *DEFICIENCIES])

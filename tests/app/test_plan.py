@@ -78,7 +78,7 @@ def test_a_finished_plan_shows_verdict_front_table_constraint_and_launch_lines(
 ) -> None:
     app, words = page_alone("plan", run=planned.run_id, lang=lang), catalogue(lang)
     shown = texts(app)
-    for key in ("plan.found", "plan.front", "plan.table", "plan.binding", "plan.why", "plan.trap"):
+    for key in ("plan.found", "plan.front", "plan.table", "plan.why", "plan.trap"):
         assert words[key] in shown, key
     assert words["simulated"] in shown and f"● {words['measured']}" not in before_trust(shown, words)
     assert "None" not in shown
