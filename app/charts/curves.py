@@ -269,7 +269,10 @@ def guess_chart(
     values = [row[key] for row in rows for key in ("value", "low", "high") if row[key] is not None]
     shown = ticks(min(0.0, *values, 0.0), max(0.0, *values, 0.0), 4) if any(values) else [-1.0, 0.0, 1.0]
     height = GUESS_ROW * len(rows) + 4
-    left = max(text_px(row["name"], 12.5) for row in rows) + 14
+    placed = _placed(rows, (shown[0] + shown[-1]) / 2)
+    early = shown[0] + 0.2 * (shown[-1] - shown[0])  # a value left of a mark that lies before it would meet the name
+    met = (text_px(row["text"]) for row in placed if not row["right"] and row["value"] < early)
+    left = max(text_px(row["name"], 12.5) for row in rows) + 14 + max(met, default=0)
     axis = tick_axis(shown, "%", signed=True)
     x = alt.X("value:Q", axis=axis, scale=x_scale(shown[0], shown[-1], left=left, right=8))
     tips = tooltip(name=words["result"], shown=words["change"], ends=words["interval_95"])
@@ -280,7 +283,7 @@ def guess_chart(
         *(_guess_mark([row for row in rows if row["kind"] == kind], kind, t, x, height, tips) for kind in _KINDS),
         *_result_interval([row for row in rows if row["low"] is not None], t, x, height, tips),
         label(names, height, alt.value(0), align="left"),
-        *_guess_values(rows, (shown[0] + shown[-1]) / 2, t, x, height),
+        *_guess_values(placed, t, x, height),
     ]
     return finish(layers, mode, height)
 
@@ -316,16 +319,18 @@ def _result_interval(
     ]
 
 
-def _guess_values(
-    rows: list[dict[str, Any]], middle: float, t: Mapping[str, str], x: alt.X, height: float
-) -> list[alt.Chart]:
-    """The values beside their marks, on the side with more room."""
+def _placed(rows: list[dict[str, Any]], middle: float) -> list[dict[str, Any]]:
+    """Where each value is written: beside its mark, on the side with more room."""
     placed = []
     for row in rows:
         known = row["value"] is not None
         right = not known or (row["high"] if row["high"] is not None else row["value"]) <= middle
         edge = row["high"] if right else row["low"]
         placed.append({**row, "value": (row["value"] if edge is None else edge) if known else 0, "right": right})
+    return placed
+
+
+def _guess_values(placed: list[dict[str, Any]], t: Mapping[str, str], x: alt.X, height: float) -> list[alt.Chart]:
     sides = [(True, "left", 9), (False, "right", -9)]
     return [
         label([row for row in placed if row["right"] is side], height, x, colour=t["text"], align=align, dx=dx)

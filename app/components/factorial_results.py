@@ -9,6 +9,7 @@ import pandas as pd
 import streamlit as st
 
 from app.charts import interaction_chart
+from app.components.calculator import link
 from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.state import badge, draw, language, mode, t, translated, words
@@ -28,7 +29,9 @@ def results(run: Run) -> None:
     _words(result)
     _picture(result)
     _effects(result)
+    st.markdown(f"## {t('result.export')}")
     report_files(run)
+    link()
 
 
 def _words(result: Mapping[str, Any]) -> None:

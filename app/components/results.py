@@ -28,6 +28,7 @@ from experiments.timeline import ArmTimeline
 
 VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
 VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconclusive": "?"}
+MOST_TOLD_PCT = 1000  # a change that a run of two repeats could have seen is beyond any; the table has the figure
 HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
 
 
@@ -106,8 +107,9 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
     else:
         text = t("interval_line", interval=interval(curve["ci95"]), floor=percent(curve["noise_floor_pct"]))
         open_or_same = curve["verdict"] in ("no difference", "inconclusive")  # what would have been seen counts there
-        if open_or_same and curve.get("min_detectable_pct") is not None:
-            text += " · " + t("detectable_line", change=percent(curve["min_detectable_pct"]))
+        seen_from = curve.get("min_detectable_pct")
+        if open_or_same and seen_from is not None and seen_from <= MOST_TOLD_PCT:
+            text += " · " + t("detectable_line", change=percent(seen_from))
         with st.container(key=f"interval_{curve['name']}"):
             st.caption(escape(text), help=t("how_detectable"))
     if curve["baseline"] is None:
