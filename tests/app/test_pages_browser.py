@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +59,9 @@ class Visit(NamedTuple):
 Act = Callable[[Visit], None]
 
 
-def runs(visit: Visit) -> None:
-    """Press Run and wait for the result."""
-    visit.button("picker.run").click()
+def runs(visit: Visit, run: str = "picker.run") -> None:
+    """Press Run, or what the page calls it, and wait for the result."""
+    visit.button(run).click()
     visit.reads("result.export")
 
 
@@ -153,7 +154,7 @@ PAGES: dict[str, tuple[str, Act]] = {
     "load": ("", stops("load.cancelled", ended="load.resume")),
     "parallel": ("half=ranks", stops("ranks.cancelled", ended="ranks.resume")),
     "parallel+apart": ("run={apart}", opens("apart.course", "apart.table", "result.export")),
-    "plan": ("cards=h100-sxm&most=2", runs),
+    "plan": ("cards=h100-sxm&most=2", partial(runs, run="plan.run")),
     "plan+one": ("half=one", opens("plan.latencies")),
     "cost": ("", chooses(1)),
     "advisor": ("run={run}", opens("advisor.causes")),
