@@ -78,7 +78,7 @@ def test_tables_report_and_command_show_it(clock: VirtualClock, capsys: pytest.C
     spec = CompareSpec.from_dict(SPEC).to_dict()
     run = Run("r0", "compare", "done", "2026-01-02T03:04:05+00:00", "", spec, result)
     for lang, word in (("en", "Capacity"), ("zh", "容量")):
-        assert word in page_of(run, [], lang) and word in verdict_sentence(result, lang)
+        assert word in page_of(run, [], lang) and word.lower() in verdict_sentence(result, lang)
     command = reproduce_command(spec)
     assert "--slo ttft_p95=0.1" in command and "--measure capacity" in command
 
