@@ -18,7 +18,10 @@ from app.theme import TOKENS
 from core_engine.environment import cpu_name, resolve_threads
 from experiments.version import version
 
-LANGUAGE_TAGS = {"en": "en", "zh": "zh-CN"}
+SAY_LANGUAGE = {
+    "en": "<script>document.documentElement.lang = 'en'</script>",
+    "zh": "<script>document.documentElement.lang = 'zh-CN'</script>",
+}
 STYLE = Path(__file__).parent / "style.css"
 LOGO = Path(__file__).parent / "logo.svg"
 ICON = (
@@ -61,8 +64,7 @@ def _point_to(meant: str | None) -> None:
 def say_language() -> None:
     """Tell the browser the page's language: screen readers pronounce by it, and Chinese gets its own form of glyphs."""
     with st.container(key="page_language"):
-        st.html(f"<script>document.documentElement.lang = '{LANGUAGE_TAGS[language()]}'</script>",
-                unsafe_allow_javascript=True)  # fmt: skip
+        st.html(SAY_LANGUAGE[language()], unsafe_allow_javascript=True)
 
 
 def main() -> None:
