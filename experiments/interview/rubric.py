@@ -2,7 +2,8 @@
 
 A point is found when one sentence has all parts of one of its patterns. A pattern is parts joined by " & ", a part is
 spellings joined by "|", in English and Chinese alike, since engineers mix them. A part that is denied right before it
-("not compute-bound", "不是算力受限") does not count. Terms are searched, nothing is understood: see `say.limits`.
+("not compute-bound", "不是算力受限") does not count, unless it begins with "~": "no slot is idle" says as much about
+idle slots as "slots are idle". Terms are searched, nothing is understood: see `say.limits`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 from functools import cache
 
 FOUND, MISSING, DENIED = "found", "missing", "denied"
+EITHER_WAY = "~"
 _SENTENCE = re.compile(r"[。！？；!?;\n]+|\.(?=\s|$)")
 # A denial at most a few words before a term; "not only" and "不仅" deny nothing, and "but" ends a denial.
 _DENIED = re.compile(
@@ -65,7 +67,8 @@ def grade(rubric: Rubric, answer: str) -> OpenGrade:
     """Grade an answer, in either language."""
     sentences = _sentences(answer)
     points = {name: _state(patterns, sentences) for name, patterns in rubric.points.items()}
-    wrong = tuple(name for name, patterns in rubric.wrong.items() if _state(patterns, sentences) == FOUND)
+    clauses = [clause for sentence in sentences for clause in re.split("[,，]", sentence)]  # one may be about another
+    wrong = tuple(name for name, patterns in rubric.wrong.items() if _state(patterns, clauses) == FOUND)
     return OpenGrade(points, wrong, rubric.needed)
 
 
@@ -88,7 +91,9 @@ def _state(patterns: Patterns, sentences: list[str]) -> str:
 
 def _hits(part: str, sentence: str) -> list[bool]:
     """For every place where one of the spellings stands, whether it is denied there."""
-    return [bool(_DENIED.search(sentence[: found.start()])) for found in _finder(part).finditer(sentence)]
+    said = part.removeprefix(EITHER_WAY)
+    counts = said != part
+    return [not counts and bool(_DENIED.search(sentence[: at.start()])) for at in _finder(said).finditer(sentence)]
 
 
 @cache

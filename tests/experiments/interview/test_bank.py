@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import tomllib
+from itertools import permutations
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,7 @@ OPEN = [name for name, one in bank().items() if isinstance(one, OpenQuestion)]
 CHOICE = [name for name, one in bank().items() if isinstance(one, ChoiceQuestion)]
 FIXED = [name for name, one in bank().items() if isinstance(one, FixedQuestion)]
 BOTH = pytest.mark.parametrize("lang", LANGUAGES)
+EVERYDAY: dict[str, dict[str, list[str]]] = tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
 CJK = re.compile(r"[一-鿿]")
 EMPTY_TALK = {
     "en": "It depends on the situation, and one should think about it carefully before one decides.",
@@ -81,6 +85,23 @@ def test_a_point_alone_is_partial_and_each_is_found_in_its_own_sentence(name: st
         made = rubric.grade(one.rubric, one.point(lang, point))
         assert made.points[point] == rubric.FOUND
         assert 0 < made.credit < 1 and not made.passed, point
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_a_point_is_found_as_candidates_say_it(name: str) -> None:
+    one = open_question(name)
+    assert set(EVERYDAY[name]) == set(one.rubric.points)
+    for point, sentences in EVERYDAY[name].items():
+        for said in sentences:
+            made = rubric.grade(one.rubric, said)
+            assert (made.points[point], made.wrong) == (rubric.FOUND, ()), said
+
+
+def test_an_answer_to_a_question_of_another_topic_hardly_ever_passes() -> None:
+    said = {name: "\n".join(one for sentences in EVERYDAY[name].values() for one in sentences) for name in OPEN}
+    pairs = [pair for pair in permutations(OPEN, 2) if topic_of(pair[0]) != topic_of(pair[1])]
+    passed = [pair for pair in pairs if rubric.grade(open_question(pair[1]).rubric, said[pair[0]]).passed]
+    assert len(passed) <= 0.01 * len(pairs), passed
 
 
 @BOTH

@@ -53,6 +53,18 @@ def test_a_denied_point_does_not_count(answer: str) -> None:
     assert states(answer)["prefill"] == DENIED
 
 
+def test_what_is_asked_for_may_be_said_by_a_denial() -> None:
+    idle = Rubric({"idle": ("~idle|空闲",)}, {}, needed=1)
+    for said in ("No slot is idle.", "Slots are idle.", "槽位不会空闲"):
+        assert grade(idle, said).points["idle"] == FOUND
+
+
+def test_a_wrong_statement_stands_in_one_clause() -> None:
+    swapped = Rubric({"tp": ("tp",)}, {"pp": ("pp & lowers latency",)}, needed=1)
+    assert grade(swapped, "TP lowers latency, PP raises throughput").wrong == ()
+    assert grade(swapped, "TP splits a layer, PP lowers latency").wrong == ("pp",)
+
+
 def test_parts_in_different_sentences_are_no_point() -> None:
     assert states("Prefill is long. Compute is cheap.")["prefill"] == MISSING
     assert states("Prefill takes 0.5 s of compute")["prefill"] == FOUND
