@@ -21,7 +21,9 @@ OPEN = [name for name, one in bank().items() if isinstance(one, OpenQuestion)]
 CHOICE = [name for name, one in bank().items() if isinstance(one, ChoiceQuestion)]
 FIXED = [name for name, one in bank().items() if isinstance(one, FixedQuestion)]
 BOTH = pytest.mark.parametrize("lang", LANGUAGES)
-EVERYDAY: dict[str, dict[str, list[str]]] = tomllib.loads(Path(__file__).with_name("everyday.toml").read_text("utf-8"))
+EVERYDAY, NOT_SAID = (
+    tomllib.loads(Path(__file__).with_name(f"{name}.toml").read_text("utf-8")) for name in ("everyday", "not_said")
+)
 CJK = re.compile(r"[一-鿿]")
 EMPTY_TALK = {
     "en": "It depends on the situation, and one should think about it carefully before one decides.",
@@ -97,8 +99,17 @@ def test_a_point_is_found_as_candidates_say_it(name: str) -> None:
             assert (made.points[point], made.wrong) == (rubric.FOUND, ()), said
 
 
+@pytest.mark.parametrize("name", OPEN)
+def test_the_opposite_of_a_point_and_its_neighbours_do_not_count(name: str) -> None:
+    one = open_question(name)
+    assert set(NOT_SAID[name]) <= set(one.rubric.points)
+    for point, sentences in NOT_SAID[name].items():
+        for said in sentences:
+            assert rubric.grade(one.rubric, said).points[point] != rubric.FOUND, said
+
+
 def test_an_answer_to_a_question_of_another_topic_hardly_ever_passes() -> None:
-    said = {name: "\n".join(one for sentences in EVERYDAY[name].values() for one in sentences) for name in OPEN}
+    said = {name: "\n".join(sentences[0] for sentences in EVERYDAY[name].values()) for name in OPEN}
     pairs = [pair for pair in permutations(OPEN, 2) if topic_of(pair[0]) != topic_of(pair[1])]
     passed = [pair for pair in pairs if rubric.grade(open_question(pair[1]).rubric, said[pair[0]]).passed]
     assert len(passed) <= 0.01 * len(pairs), passed

@@ -65,6 +65,12 @@ def test_a_wrong_statement_stands_in_one_clause() -> None:
     assert grade(swapped, "TP splits a layer, PP lowers latency").wrong == ("pp",)
 
 
+def test_a_question_denies_nothing_and_not_enough_is_no_denial() -> None:
+    assert states("解码有没有受带宽限制")["decode"] == FOUND
+    assert states("解码时不够的是带宽")["decode"] == FOUND
+    assert states("解码没有受带宽限制")["decode"] == DENIED
+
+
 def test_parts_in_different_sentences_are_no_point() -> None:
     assert states("Prefill is long. Compute is cheap.")["prefill"] == MISSING
     assert states("Prefill takes 0.5 s of compute")["prefill"] == FOUND
