@@ -27,7 +27,7 @@ def predict(session: LabSession) -> None:
     """What the learner expects: asked once, then shown."""
     lang, asked = language(), session.lab.prediction
     words = session.texts(lang).prediction
-    st.markdown(f"## {say(lang, 'step.predict')}\n\n{session.text(words['ask'], lang)}")
+    st.markdown(f"## {say(lang, 'step.predict')}\n\n{session.asking(words['ask'], lang)}")
     if session.kept["prediction"] is not None:
         st.info(say(lang, "kept_prediction", prediction=session.predicted(lang)), icon=":material/lock:")
         return
@@ -87,7 +87,7 @@ def _phase(run: Run, live: dict[str, Any]) -> str:
 def results(session: LabSession) -> None:
     """The prediction beside the outcome, the other figures with their labels, and why."""
     lang = language()
-    names, figures, compared = session.texts(lang).figures, session.figures, session.compared(lang)
+    names, figures, compared = session.texts(lang).figures, session.worded(lang), session.compared(lang)
     st.markdown(f"## {say(lang, 'step.measured')}")
     with st.container(border=True):
         st.markdown(f"**{names[session.lab.prediction.figure]}**")
@@ -110,7 +110,7 @@ def questions(session: LabSession) -> None:
     st.markdown(f"## {say(lang, 'step.questions')}")
     for place, question in enumerate(session.lab.questions, 1):
         with st.container(border=True, key=f"question-{question.id}"):
-            ask = session.text(session.texts(lang).questions[question.id]["ask"], lang)
+            ask = session.asking(session.texts(lang).questions[question.id]["ask"], lang)
             st.markdown(f"**{place}.** {ask}")
             if not session.is_settled(question):
                 _form(session, question)
@@ -142,7 +142,7 @@ def _input(session: LabSession, question: Question, key: str) -> Callable[[], st
     label = say(lang, "prompt.answer")
 
     def name(one: str) -> str:
-        return session.text(words[one], lang)
+        return session.asking(words[one], lang)
 
     if question.kind == "number":
         _number(label, question.unit, key)

@@ -310,6 +310,8 @@ class _Check:
         self._in(f"{where}.kind", [question.kind], KINDS_OF_QUESTION)
         if question.figure is not None:
             self._in(f"{where}.figure", [question.figure], figures)
+            told = question.figure == self.lab.prediction.figure
+            self._that(not told, f"{where}.figure", question.figure, "another one: the results show what was predicted")
         if question.kind == "number":
             self._that(question.figure is not None, f"{where}.figure", None, "a figure: no answer is typed")
             self._that(not question.choices and not question.answer, where, question.answer, "a figure alone")

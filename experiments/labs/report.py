@@ -43,7 +43,7 @@ def lab_document(session: LabSession, lang: str) -> Document:
         lang=lang,
         title=texts.title,
         subtitle=" · ".join(filter(None, [lab.id, session.progress.learner, run_id])),
-        question=_plain(session.text(texts.prediction["ask"], lang)) + in_unit(lab.prediction.unit, lang),
+        question=_plain(session.asking(texts.prediction["ask"], lang)) + in_unit(lab.prediction.unit, lang),
         answer=compared_text(session, lang),
         label=compared.provenance,
         mark=(say(lang, "state.passed"), "good") if passed else None,
@@ -79,7 +79,7 @@ def _figures(session: LabSession, lang: str) -> Block:
 
 def _asked(session: LabSession, question: Question, lang: str) -> Iterator[Block]:
     """A question, each answer with what it was told, and the solution once nothing more can be answered."""
-    yield Heading(_plain(session.text(session.texts(lang).questions[question.id]["ask"], lang)))
+    yield Heading(_plain(session.asking(session.texts(lang).questions[question.id]["ask"], lang)))
     given = session.attempts(question)
     if not given:
         yield Note(say(lang, "no_answer"), "muted")

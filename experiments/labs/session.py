@@ -211,17 +211,47 @@ class LabSession:
         return self.lab.texts[lang]
 
     def text(self, text: str, lang: str) -> str:
-        """A text with the known figures in their places."""
+        """A text with the known figures in their places, save those that an open question asks for."""
+        return self._filled(text, self.worded(lang), lang)
+
+    def asking(self, text: str, lang: str) -> str:
+        """A text that asks, or a choice: every figure is in its place, since the answer may need it."""
+        return self._filled(text, self._in_words(lang), lang)
+
+    def _filled(self, text: str, figures: Mapping[str, Known], lang: str) -> str:
         kept = self.kept["prediction"]
-        return filled(text, self.worded(lang), lang, None if kept is None else self.predicted(lang))
+        return filled(text, figures, lang, None if kept is None else self.predicted(lang))
 
     def worded(self, lang: str) -> dict[str, Known]:
-        """The figures, the one that is a choice of the prediction in that choice's words."""
+        """The figures as a reader sees them: the predicted one in its choice's words, withheld ones as asked below."""
+        withheld, asked = self.withheld(), say(lang, "asked_below")
+        return {
+            name: replace(known, value=asked) if name in withheld else known
+            for name, known in self._in_words(lang).items()
+        }
+
+    def _in_words(self, lang: str) -> dict[str, Known]:
         asked, figures = self.lab.prediction, self.figures
         if not asked.choices or asked.figure not in figures:
             return figures
         known, names = figures[asked.figure], self.texts(lang).prediction["choices"]
         return {**figures, asked.figure: replace(known, value=names.get(known.value, known.value))}
+
+    def withheld(self) -> frozenset[str]:
+        """Figures with the very value that an open question asks for: to show one would be to answer it."""
+        figures = self.figures
+        numbers = [one for one in self.lab.questions if one.kind == "number" and one.figure in figures]
+        keys = [figures[str(one.figure)] for one in numbers if not self.is_settled(one)]
+        asked = {(key.value, key.unit) for key in keys if key.value is not None}
+        told = {one.figure for one in numbers if self.is_settled(one)} | {self.lab.prediction.figure}
+        return frozenset(
+            name
+            for name, known in figures.items()
+            if name not in told
+            and self.lab.figures[name].given is None
+            and not isinstance(known.value, list)
+            and (known.value, known.unit) in asked
+        )
 
     def why(self, lang: str) -> str:
         """The explanation, with the remarks that hold for the learner's own figures."""
@@ -267,7 +297,7 @@ class LabSession:
             answer = (" → " if question.kind == "order" else "; ").join(words["choices"][one] for one in right)
         else:
             answer = say_quantity(right, question.unit, lang)
-        return f"{say(lang, 'solution', answer=self.text(answer, lang).rstrip('.。'))} {explained}"
+        return f"{say(lang, 'solution', answer=self.asking(answer, lang).rstrip('.。'))} {explained}"
 
     def predicted(self, lang: str) -> str:
         """The prediction for a reader; after it was made only."""

@@ -5,6 +5,7 @@ Used by the command line; the page draws from the session itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from experiments.labs.grade import LETTERS, TRIES, Score, shown_choices
@@ -39,7 +40,7 @@ def lab_json(session: LabSession, lang: str) -> dict[str, Any]:
         "goal": session.text(texts.goal, lang),
         "theory": session.text(texts.theory, lang),
         "prediction": {
-            "ask": session.text(texts.prediction["ask"], lang),
+            "ask": session.asking(texts.prediction["ask"], lang),
             "unit": lab.prediction.unit,
             "choices": dict(texts.prediction.get("choices", {})),
             "given": session.kept["prediction"],
@@ -54,6 +55,7 @@ def lab_json(session: LabSession, lang: str) -> dict[str, Any]:
 
 def _results_json(session: LabSession, lang: str) -> dict[str, Any]:
     names, figures, compared = session.texts(lang).figures, session.worded(lang), session.compared(lang)
+    figures |= {name: replace(figures[name], value=None) for name in session.withheld()}
     return {
         "predicted": compared.predicted,
         "outcome": compared.outcome,
@@ -71,9 +73,9 @@ def _question_json(session: LabSession, question: Question, lang: str) -> dict[s
     return {
         "id": question.id,
         "kind": question.kind,
-        "ask": session.text(words["ask"], lang),
+        "ask": session.asking(words["ask"], lang),
         "unit": question.unit,
-        "choices": {one: session.text(words["choices"][one], lang) for one in shown_choices(session.lab, question)},
+        "choices": {one: session.asking(words["choices"][one], lang) for one in shown_choices(session.lab, question)},
         "points": question.points,
         "attempts": [
             {**one, "told": session.verdict(question, one, lang)} for one in session.attempts(question)
@@ -118,7 +120,7 @@ def lab_text(session: LabSession, lang: str) -> str:
 def before_text(session: LabSession, lang: str) -> str:
     """What may be read before the prediction."""
     lab, texts = session.lab, session.texts(lang)
-    asked = session.text(texts.prediction["ask"], lang)
+    asked = session.asking(texts.prediction["ask"], lang)
     unit = in_unit(lab.prediction.unit, lang)
     sections: list[tuple[str, str]] = [
         ("goal", texts.goal),
@@ -172,8 +174,8 @@ def question_text(session: LabSession, question: Question, lang: str) -> str:
     unit = in_unit(question.unit, lang)
     hint = {"many": say(lang, "hint.many"), "order": say(lang, "hint.order")}.get(question.kind, "")
     shown = shown_choices(session.lab, question)
-    choices = [f"  {LETTERS[place]}) {session.text(words['choices'][one], lang)}" for place, one in enumerate(shown)]
-    head = f"[{question.id}] {session.text(words['ask'], lang)}{unit}{hint}"
+    choices = [f"  {LETTERS[place]}) {session.asking(words['choices'][one], lang)}" for place, one in enumerate(shown)]
+    head = f"[{question.id}] {session.asking(words['ask'], lang)}{unit}{hint}"
     return "\n".join([head, *choices])
 
 

@@ -57,6 +57,7 @@ WORDS: dict[str, tuple[str, str]] = {
     "simulated": ("simulated", "模拟"),
     "estimated": ("estimated", "估计"),
     "assumed": ("assumed", "假定"),
+    "asked_below": ("[asked below]", "［下面会问］"),
     "no_answer": ("Not answered.", "未作答。"),
     "prompt.predict": ("Your prediction", "你的预测"),
     "prompt.answer": ("Your answer", "你的答案"),

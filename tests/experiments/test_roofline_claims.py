@@ -93,8 +93,10 @@ def test_c34_is_12_96_billion_tokens_a_month_with_cards_and_three_cuts() -> None
     assert values["cards"] == -(-5_000 // (each * 0.7))
     assert values["cost of a month"] == values["cards"] * 720
     assert values["cost of a request"] == pytest.approx(values["cost of a month"] / 25_920_000)
-    saved = [row["value"] for row in found["evidence"] if row["unit"] == "% of device time saved"]
-    assert len(saved) == 4 and saved[3] < sum(saved[:3])
+    month, bills = values["cost of a month"], [row["value"] for row in found["evidence"] if "month, " in row["name"]]
+    assert len(bills) == 4 and bills[3] == min(bills) and all(bill % 720 == 0 for bill in bills)
+    assert month - bills[3] < sum(month - bill for bill in bills[:3])
+    assert f"all three {bills[3] / 720:.0f};" in found["reason"]
     assert "assumed" in found["evidence"][4]["formula"] and "no engine reaches" in found["reason"]
 
 

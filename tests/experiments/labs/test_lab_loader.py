@@ -12,19 +12,21 @@ from ledger.errors import InputError
 from tests.experiments.labs.test_lab_walks import DOCS, example
 
 READING = 'reading = ["Leviathan et al., Fast Inference from Transformers via Speculative Decoding (ICML 2023)"]'
+OF = 'of = ["longer_tokens", "one"]'
 BROKEN = {
     "an unknown figure": ("lab.toml", 'show = ["tokens", "speed"]', 'show = ["tokens", "sped"]', "show"),
     "an unknown key": ("lab.toml", 'key = "speculation_tokens"', 'key = "tokens_per_moon"', "figures.tokens"),
     "a wrong argument": ("lab.toml", "alpha = 1.0", "alpa = 1.0", "figures.tokens"),
     "an unknown unit": ("lab.toml", 'unit = "x"\n\n[figures.pays]', 'unit = "z"\n\n[figures.pays]', "unit"),
-    "a figure of itself": ("lab.toml", 'of = ["tokens", "one"]', 'of = ["no_bonus", "one"]', "figures.no_bonus"),
+    "a figure of itself": ("lab.toml", OF, 'of = ["no_bonus", "one"]', "figures.no_bonus"),
+    "what was predicted": ("lab.toml", 'figure = "longer_tokens"', 'figure = "tokens"', "questions.all.figure"),
     "an unknown claim": ("lab.toml", '"C13"', '"C99"', "claims"),
     "an unknown section": ("lab.toml", '"4.1"', '"4.9"', "sections"),
     "a misspelt field": ("lab.toml", "minutes = 10", "minutes = 10\nminute = 3", "minute"),
     "a missing field": ("lab.toml", "minutes = 10\n", "", "minutes"),
     "no reading": ("lab.toml", READING, "reading = []", "reading"),
     "an order too short": ("lab.toml", 'answer = ["draft", "verify", "accept"]', 'answer = ["draft"]', "order"),
-    "a run in a lab without one": ("lab.toml", 'key = "difference"\nof = ["tokens", "one"]', 'run = "a.b"', "no_bonus"),
+    "a run in a lab without one": ("lab.toml", f'key = "difference"\n{OF}', 'run = "a.b"', "no_bonus"),
     "a text too few": ("zh.toml", 'gain = "此时投机解码划算。"', "", "zh: remarks"),
     "a text too many": ("en.toml", 'gain = "Here', 'loss = "x"\ngain = "Here', "en: remarks"),
     "a distractor without a reason": ("zh.toml", 'yes = "比不用时更慢。"', "", "zh: questions.pays.wrong"),

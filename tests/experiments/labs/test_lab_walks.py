@@ -130,7 +130,7 @@ def test_the_example_of_the_docs_is_a_lab_that_can_be_passed(tmp_path: Path, scr
     lab = example(tmp_path / "bonus-token")
     session = measured(lab, tmp_path, "4")
     assert session.compared("en").outcome == "5 tokens"
-    found = session.answer("all", "4")
+    found = session.answer("all", "8")
     assert found.mistake == "no_bonus"
     assert "bonus token" in session.verdict(lab.questions[0], session.attempts(lab.questions[0])[0], "en")
     for question in lab.questions:
