@@ -25,6 +25,7 @@ UNITS = {
     "ratio": ("x", "%"),
 }
 TELLING_DIGITS = 3  # "4" and "28" stand in many texts by chance
+STATEMENT_LETTERS = {"en": 25, "zh": 8}  # less is a term, which a theory has to name
 
 
 @pytest.mark.parametrize("lang", LANGUAGES)
@@ -45,6 +46,17 @@ def test_no_answer_is_told_before_it_is_given(lab: Lab, lang: str, tmp_path: Pat
         settled = open_questions.pop(0)
         session.answer(settled.id, right_text(session, settled))
         read = {f"solution of {settled.id}": session.solution(settled, lang), "results": measured_text(session, lang)}
+
+
+@pytest.mark.parametrize("lang", LANGUAGES)
+@pytest.mark.parametrize("lab", LABS, ids=[lab.id for lab in LABS])
+def test_no_text_states_the_right_choice_word_for_word(lab: Lab, lang: str) -> None:
+    texts = lab.texts[lang]
+    read = _letters(" ".join([texts.goal, texts.theory, texts.experiment, texts.why, *texts.remarks.values()]))
+    for question in lab.questions:
+        for right in question.answer if question.kind == "choice" else ():
+            said = _letters(texts.questions[question.id]["choices"][right])
+            assert len(said) < STATEMENT_LETTERS[lang] or said not in read, (question.id, said)
 
 
 def test_a_withheld_figure_is_shown_once_its_question_is_settled(tmp_path: Path, scripted_jobs: None) -> None:
@@ -77,6 +89,10 @@ def _renderings(session: LabSession, question: Question) -> Iterator[str]:
             plain = f"{value:.{places}f}"
             if len(_digits(plain)) >= TELLING_DIGITS and abs(float(plain) - value) <= 0.004 * abs(value):
                 yield plain
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text.lower())
 
 
 def _digits(plain: str) -> str:
