@@ -36,7 +36,7 @@ USUAL: dict[str, tuple[str, str]] = {
     ),
     "gb_for_gib": (
         "GB and GiB were mixed up. A GiB is 2^30 = 1,073,741,824 B, 7.4 % more than a GB.",
-        "GB 与 GiB 混用了。1 GiB = 2^30 = 1,073,741,824 B，比 GB 大 7.4%。",
+        "GB 与 GiB 混用了。1 GiB = 2^30 = 1,073,741,824 B，比 GB 大 7.4 %。",
     ),
     "factor_2": (
         "a factor 2 is missing or there twice: 2 bytes an element, and K and V each once.",

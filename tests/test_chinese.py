@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from experiments.labs.words import WORDS
+from experiments.mistake_words import USUAL
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted(
@@ -52,8 +53,9 @@ def _all() -> Iterator[tuple[str, str]]:
     for path in FILES:
         for text in _texts(_read(path)):
             yield path.relative_to(ROOT).as_posix(), CODE.sub("", text)
-    for _, text in WORDS.values():
-        yield "experiments/labs/words.py", text
+    for name, pairs in {"experiments/labs/words.py": WORDS, "experiments/mistake_words.py": USUAL}.items():
+        for _, text in pairs.values():
+            yield name, text
 
 
 def test_the_catalogues_are_found() -> None:
