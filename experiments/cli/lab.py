@@ -169,7 +169,7 @@ def start(lab_id: LabId, lang: Lang = "en", learner: Learner = "me") -> int:
     session = _collected(lab_id, learner)
     print(before_text(session, lang))
     if session.kept["prediction"] is None:
-        _until_accepted(say(lang, "prompt.predict"), session.predict)
+        _until_accepted(_prompt("predict", lang), session.predict)
         print(_kept_prediction(session, lang))
     if session.kept["figures"] is None:
         input(f"\n{say(lang, 'prompt.run')} ")
@@ -221,22 +221,25 @@ def _run(session: LabSession) -> str:
 def _ask(session: LabSession, question: Question, lang: str) -> None:
     """Ask until the question is settled; an empty line leaves it for later."""
     from experiments.labs.view import question_text
-    from experiments.labs.words import say
 
     if session.is_settled(question):
         return
     print(f"\n{question_text(session, question, lang)}")
     while not session.is_settled(question):
-        if not _until_accepted(
-            say(lang, "prompt.answer"), lambda text: session.answer(question.id, text), may_skip=True
-        ):
+        if not _until_accepted(_prompt("answer", lang), lambda text: session.answer(question.id, text), may_skip=True):
             return
         print(_graded(session, question, lang))
 
 
+def _prompt(step: str, lang: str) -> str:
+    from experiments.labs.words import say
+
+    return say(lang, "named", name=say(lang, f"prompt.{step}"), value="")
+
+
 def _until_accepted(prompt: str, accept: Any, *, may_skip: bool = False) -> bool:
     while True:
-        text = input(f"{prompt}: ").strip()
+        text = input(prompt).strip()
         if not text and may_skip:
             return False
         try:

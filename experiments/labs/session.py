@@ -294,7 +294,8 @@ class LabSession:
         if right is None:
             return explained
         if isinstance(right, tuple):
-            answer = (" → " if question.kind == "order" else "; ").join(words["choices"][one] for one in right)
+            between = " → " if question.kind == "order" else say(lang, "join")
+            answer = between.join(words["choices"][one] for one in right)
         else:
             answer = say_quantity(right, question.unit, lang)
         return f"{say(lang, 'solution', answer=self.asking(answer, lang).rstrip('.。'))} {explained}"

@@ -146,7 +146,8 @@ def measured_text(session: LabSession, lang: str) -> str:
     """The prediction beside what came out, the figures with their labels, and why."""
     names, figures = session.texts(lang).figures, session.worded(lang)
     rows = [
-        f"- {names[name]}: {figures[name].say(lang)} [{say(lang, figures[name].provenance)}]"
+        f"- {say(lang, 'named', name=names[name], value=figures[name].say(lang))}"
+        f" [{say(lang, figures[name].provenance)}]"
         for name in session.shown()
     ]
     return "\n".join(
@@ -163,9 +164,13 @@ def measured_text(session: LabSession, lang: str) -> str:
 def compared_text(session: LabSession, lang: str) -> str:
     """The predicted figure: what was expected, what came out, and their ratio."""
     name, compared = session.texts(lang).figures[session.lab.prediction.figure], session.compared(lang)
-    ratio = "" if compared.ratio is None else f" ({say(lang, 'over_predicted', ratio=f'{compared.ratio:.3g}')})"
-    predicted = f"{say(lang, 'predicted')} {compared.predicted}"
-    return f"{name}: {predicted}, {say(lang, compared.provenance)} {compared.outcome}{ratio}"
+    told = say(
+        lang, "compared", name=name, predicted=say(lang, "predicted"), prediction=compared.predicted,
+        label=say(lang, compared.provenance), outcome=compared.outcome,
+    )  # fmt: skip
+    if compared.ratio is None:
+        return told
+    return told + say(lang, "in_brackets", text=say(lang, "over_predicted", ratio=f"{compared.ratio:.3g}"))
 
 
 def question_text(session: LabSession, question: Question, lang: str) -> str:

@@ -61,6 +61,7 @@ def _whole(session: LabSession, lang: str) -> None:
         prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         chinese = len(re.findall(r"[一-鿿]", prose))
         assert chinese > 600, f"only {chinese} Chinese characters"
+        assert re.findall(r".{12}[一-鿿][,;:] .{6}", prose) == []
 
 
 @every_lab
