@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.asked_to_stop import go_on
 from experiments.calibrate import summary
 from ledger.errors import InputError
 from ledger.formats import positive
@@ -83,7 +84,11 @@ def probe_steps(
         plan = _plan(step, config.block_size)
         first_s = _timed(executor, plan, device)
         affordable = max(min(3, repeats), int(LONGEST_S / first_s))
-        seconds.append(summary([_timed(executor, plan, device) for _ in range(min(repeats, affordable))]))
+        timed = []
+        for _ in range(min(repeats, affordable)):
+            go_on()
+            timed.append(_timed(executor, plan, device))
+        seconds.append(summary(timed))
     return Probe(loaded.spec, dtype_name(loaded.weights.dtype), device, torch.get_num_threads(), tuple(seconds))
 
 
@@ -101,7 +106,8 @@ def probe_pair(steps: Sequence[ProbedStep], arms: Sequence[Mapping[str, Any]], r
     rig, configs = Rig(), [EngineConfig.from_settings(arm) for arm in arms]
     models = [rig.loaded(config) for config in configs]
     clocks = [_ProductClock(loaded.decoder) for loaded in models]
-    pairs = paired_seconds(steps, list(zip(configs, models, strict=True)), repeats, watch=lambda arm: clocks[arm])
+    both = list(zip(configs, models, strict=True))
+    pairs = paired_seconds(steps, both, repeats, check=go_on, watch=lambda arm: clocks[arm])
     first, second = (_cut(clock.laps_s, repeats) for clock in clocks)
     loaded = models[0]
     return PairedProbe(

@@ -9,10 +9,10 @@ from app.components.calculator import files, link
 from app.components.live import duration
 from app.components.section import escape
 from app.components.stored_job import start
-from app.i18n.phrases import reason_in_language
 from app.state import MARKS, badge, language, set_address, t
 from experiments.claims import Claim
 from experiments.claims.catalogue import claim_texts
+from experiments.claims.reasons import reason_in_language
 from experiments.claims_view import Outcome, claim_command, expected_s, figure_tables, here
 
 COLOURS = {"holds": "green", "holds with a limit": "orange", "does not hold here": "red"}

@@ -1,5 +1,4 @@
-"""Arithmetic and warnings of the ledger and what the checks of claims say, which are written in English, in the
-language of the page.
+"""Arithmetic and warnings of the ledger, which are written in English, in the language of the page.
 
 The sentences are theirs; here are only their words. A phrase that is not listed stays as it is.
 """
@@ -29,21 +28,5 @@ def _phrases(lang: str) -> tuple[tuple[re.Pattern[str], str], ...]:
 def in_language(lang: str, text: str) -> str:
     """`text` with every phrase that is known in `lang` replaced, longest first; numbers, units and signs stay."""
     for pattern, replacement in _phrases(lang):
-        text = pattern.sub(replacement, text)
-    return text
-
-
-@cache
-def _reasons(lang: str) -> tuple[tuple[re.Pattern[str], str], ...]:
-    path = Path(__file__).parent / f"reasons_{lang}.toml"
-    if not path.exists():
-        return ()
-    found = tomllib.loads(path.read_text("utf-8"))["phrases"]
-    return tuple((re.compile(english), chinese) for english, chinese in found)
-
-
-def reason_in_language(lang: str, text: str) -> str:
-    """What a claim's check says, as `in_language`, by phrases of its own in their order."""
-    for pattern, replacement in _reasons(lang):
         text = pattern.sub(replacement, text)
     return text

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from experiments.asked_to_stop import go_on
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
 from experiments.claims.fits_for import FITS_FOR
 from experiments.claims.formats import ABOUT, CLAIMED, weight_rows
@@ -37,6 +38,7 @@ def _held(settings: Mapping[str, Any]) -> dict[str, Any]:
     from core_engine.model.loader import load_model
     from ledger.weight_formats import engine_groups, weights_report
 
+    go_on()
     config = EngineConfig.from_settings(settings)
     loaded = load_model(config)
     groups = engine_groups(

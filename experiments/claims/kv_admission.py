@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.asked_to_stop import go_on
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, UNDECIDED, Verdict
 from experiments.claims.formats import kv_rows
 
@@ -50,6 +51,7 @@ def _admitted(loaded: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
     from ledger.kv_blocks import admitted
 
     alone = {"prefix_cache": "off", "kv_watermark": 0, "max_num_batched_tokens": 65_536}
+    go_on()
     config = EngineConfig.from_settings({**settings, **alone, "max_num_seqs": MOST_SEQUENCES})
     form, spec, room = KVFormat.from_config(config, loaded.weights.dtype), loaded.spec, config.kv_memory_mib * MIB
     predicted = admitted(spec, form.blocks, room, config.block_size, SEQ_LEN, MOST_SEQUENCES)

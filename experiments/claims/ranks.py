@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from experiments.asked_to_stop import go_on
 from experiments.claims.comparison import FAILS, HOLDS, LIMITED, Verdict
 from experiments.claims.faster_links import simulated_links
 from ledger.device_profile import named_link
@@ -50,6 +51,7 @@ def run_splits(settings: Mapping[str, Any], splits: Sequence[tuple[int, int]], r
     try:
         for turn in range(repeats + 1):
             for place in range(len(splits)) if turn % 2 else reversed(range(len(splits))):
+                go_on()
                 engine = rig.engine(configs[place])
                 ids = [answer.token_ids for answer in engine.generate(list(PROMPTS), params)]
                 if not turn:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.asked_to_stop import stoppable
 from experiments.claims import (
     answer_caches,
     arithmetic,
@@ -176,7 +177,8 @@ def run_claim(
     if claim.id in CHECKED_BY_FORMULA:
         found = CHECKED_BY_FORMULA[claim.id]()
     elif claim.id in CHECKED_BY_ENGINE:
-        found = CHECKED_BY_ENGINE[claim.id](options or {})
+        with stoppable(should_cancel):
+            found = CHECKED_BY_ENGINE[claim.id](options or {})
     elif claim.id in CHECKED_BY_SIMULATION:
         found = CHECKED_BY_SIMULATION[claim.id](options or {})
     elif claim.id in CHECKED_BY_EVALUATION:
@@ -203,8 +205,8 @@ def run_claim(
 
 
 def can_stop(claim_id: str) -> bool:
-    """Whether the check asks, while it runs, if it should go on; single steps and simulations don't."""
-    return not any(claim_id in by for by in (CHECKED_BY_FORMULA, CHECKED_BY_ENGINE, CHECKED_BY_SIMULATION))
+    """Whether the check asks, while it runs, if it should go on; formulas and simulations don't."""
+    return not any(claim_id in by for by in (CHECKED_BY_FORMULA, CHECKED_BY_SIMULATION))
 
 
 def in_steps(claim_id: str, on_live: Callable[[dict[str, Any]], None]) -> Callable[[dict[str, Any]], None]:

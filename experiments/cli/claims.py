@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,13 +11,18 @@ from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
 from ledger.errors import InputError
 
+if TYPE_CHECKING:
+    from experiments.report.words import Words
+
 REQUESTS = "Requests a run; where quality is asked for, items a slice and thousands of characters of each text."
 ARMS = ["baseline", "candidate"]
 ALL = "Check every claim, one after another; each is a run of its own."
 QUICK = "With --all: in under 15 minutes, shortest first; stored runs of the same code, model and machine are taken."
+LANG = "Language of what is said; --json stays as it is."
 RESUME = "Go on with a cancelled or failed run of --all."
 Repeats = Annotated[str | None, typer.Option("--repeats", metavar="N|auto", help="Pairs of runs.")]
 Requests = Annotated[str | None, typer.Option("--requests", metavar="N", help=REQUESTS)]
+Lang = Annotated[str, typer.Option("--lang", metavar="en|zh", help=LANG)]
 
 app = typer.Typer(help="List claims about inference and check them here.", invoke_without_command=True)
 
@@ -31,9 +36,11 @@ def list_claims(
     repeats: Repeats = None,
     requests: Requests = None,
     sets: Set = None,
+    lang: Lang = "en",
     as_json: Json = False,
 ) -> None:
     """List every claim and whether it can be checked yet; with --all, check them."""
+    words = _words(lang)
     given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
     options = {name: value for name, value in given.items() if value}
     asked = {"--quick": quick, "--resume": resume, "--repeats or --requests or --set": options}
@@ -42,12 +49,12 @@ def list_claims(
         return
     if resume is not None:
         _refuse({"--all": every, "--quick": quick, "options": options}, "nothing beside --resume but --json")
-        _check_all(None, resume, as_json)
+        _check_all(None, resume, words, as_json)
     elif every:
-        _check_all({"quick": quick, "options": options}, None, as_json)
+        _check_all({"quick": quick, "options": options}, None, words, as_json)
     else:
         _refuse(asked, "--all beside it")
-        _list(as_json)
+        _list(words, as_json)
 
 
 def _refuse(given: Mapping[str, Any], accepted: str) -> None:
@@ -56,8 +63,15 @@ def _refuse(given: Mapping[str, Any], accepted: str) -> None:
             raise InputError(name, "given", accepted)
 
 
-def _list(as_json: bool) -> None:
+def _words(lang: str) -> Words:
+    from experiments.report.words import Words
+
+    return Words(lang)
+
+
+def _list(words: Words, as_json: bool) -> None:
     from experiments.claims import load_claims
+    from experiments.claims.catalogue import claim_texts
 
     claims = load_claims()
     if as_json:
@@ -65,14 +79,16 @@ def _list(as_json: bool) -> None:
         return
     from experiments.cli.tables import console, plain_table
 
-    table = plain_table("id", "kind", "state", "claim")
+    texts = claim_texts(words.lang)
+    table = plain_table("id", words("claim_kind"), words("claim_state"), words("claim"))
     table.columns[-1].justify = "left"
     for claim in claims:
-        table.add_row(claim.id, claim.kind, claim.state, claim.statement)
+        kind, state = words(f"claim_kind_{claim.kind}"), words(f"claim_state_{claim.state}")
+        table.add_row(claim.id, kind, state, texts[claim.id].statement)
     console().print(table)
 
 
-def _check_all(spec: dict[str, Any] | None, resumed: str | None, as_json: bool) -> None:
+def _check_all(spec: dict[str, Any] | None, resumed: str | None, words: Words, as_json: bool) -> None:
     """Run all rows as one job, or go on with one, and print a line a row."""
     from experiments import jobs
     from experiments.cli.progress import follow, result_of
@@ -90,18 +106,25 @@ def _check_all(spec: dict[str, Any] | None, resumed: str | None, as_json: bool) 
     if as_json:
         print_json(result)
     else:
-        _print_all(result)
+        _print_all(result, words)
 
 
-def _print_all(result: Mapping[str, Any]) -> None:
-    for row in result["rows"]:
+def _print_all(result: Mapping[str, Any], words: Words) -> None:
+    from experiments.claims.reasons import result_in_language
+
+    for row in (result_in_language(words.lang, row) for row in result["rows"]):
         stored = row["how"] == "stored"
-        dated = f" (run {row['run_id']} of {row['ran_at'][:16].replace('T', ' ')} UTC)" if stored else ""
-        print(f"{row['id']} {row['verdict']}{dated}: {row['reason']}")
+        when = row["ran_at"][:16].replace("T", " ") if stored else ""
+        dated = words("claim_stored", run=row["run_id"], when=when) if stored else ""
+        print(f"{row['id']} {_verdict(row, words)}{dated}{words('colon')}{row['reason']}")
         if row["simulate"]:
-            print(f"    {row['simulate']['provenance']} instead: {row['simulate']['command']}")
-    counts = ", ".join(f"{count} {verdict}" for verdict, count in sorted(result["counts"].items()))
-    print(f"{counts}; {result['took_s']:,.0f} s")
+            print(f"    {words('claim_simulate')}{words('colon')}{row['simulate']['command']}")
+    counts = (f"{count} {words(f'v_{verdict}')}" for verdict, count in sorted(result["counts"].items()))
+    print(f"{words.listed(list(counts))}; {result['took_s']:,.0f} s")
+
+
+def _verdict(result: Mapping[str, Any], words: Words) -> str:
+    return words(f"v_{result['verdict']}")
 
 
 @app.command("run")
@@ -110,13 +133,14 @@ def run(
     repeats: Repeats = None,
     requests: Requests = None,
     sets: Set = None,
+    lang: Lang = "en",
     as_json: Json = False,
 ) -> int:
     """Check a claim on this machine."""
     from experiments.claims import get_claim, run_claim
     from experiments.claims.runner import CHECKED_BY_FORMULA
 
-    claim = get_claim(claim_id)
+    claim, words = get_claim(claim_id), _words(lang)
     given = {"repeats": repeats, "num_requests": requests, "settings": settings(sets)}
     options = {name: value for name, value in given.items() if value}
     state = "done"
@@ -127,7 +151,7 @@ def run(
     if as_json:
         print_json(result)
     else:
-        print_outcome(result)
+        print_outcome(result, words)
     return CANCELLED if state == "cancelled" else DONE
 
 
@@ -141,12 +165,15 @@ def _as_job(claim_id: str, options: dict[str, Any]) -> tuple[dict[str, Any], str
     return result_of(run), run.state
 
 
-def print_outcome(result: dict[str, Any]) -> None:
+def print_outcome(result: dict[str, Any], words: Words) -> None:
     """A claim's verdict, why, and the evidence."""
-    print(f"{result['id']}: {result['statement']}")
-    print(f"{result['verdict']}: {result['reason']}")
-    if result.get("trap"):
-        print(f"trap: {result['trap']}")
+    from experiments.claims.reasons import result_in_language
+
+    said, colon = result_in_language(words.lang, result), words("colon")
+    print(f"{said['id']}{colon}{said['statement']}")
+    print(f"{_verdict(said, words)}{colon}{said['reason']}")
+    if said.get("trap"):
+        print(f"{words('trap')}{colon}{said['trap']}")
     for item in result.get("evidence", []):
         print("\n".join(_evidence(item)))
 

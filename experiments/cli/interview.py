@@ -16,6 +16,8 @@ from experiments.cli.output import note, print_json
 from ledger.errors import CannotRunError, InputError
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from experiments.interview.answering import Result
     from experiments.interview.by_model import Judge
     from experiments.interview.items import Item
@@ -23,8 +25,12 @@ if TYPE_CHECKING:
     from experiments.interview.sheet import Sheet
     from experiments.interview.words import Lang
 
+TOPIC = "Only this topic, by its name in either language; list names them."
 Language = Annotated[str, typer.Option("--lang", metavar="en|zh", help="Language of questions and feedback.")]
-Topic = Annotated[str | None, typer.Option("--topic", metavar="NAME", help="Only this topic; list names them.")]
+Topic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="NAME", help=TOPIC),
+]
 SeedText = Annotated[str | None, typer.Option("--seed", metavar="N", help="The same seed asks the same question.")]
 Reference = Annotated[str | None, typer.Option("--question", metavar="NAME[:SEED]", help="This question.")]
 Answer = Annotated[str | None, typer.Option("--answer", metavar="TEXT", help="Answer without being asked.")]
@@ -39,7 +45,7 @@ app = typer.Typer(help="Practise interview questions, with keys that are compute
 def list_questions(topic: Topic = None, lang: Language = "en", as_json: Json = False) -> None:
     """List every question: the bank's, and the kinds of numeric ones that have fresh parameters for every seed."""
     from experiments.interview.items import form_of, names, title_of, topic_of
-    from experiments.interview.words import checked_lang, topic_name
+    from experiments.interview.words import checked_lang, form_name, topic_name
 
     language = checked_lang(lang)
     rows = [
@@ -49,17 +55,19 @@ def list_questions(topic: Topic = None, lang: Language = "en", as_json: Json = F
     if as_json:
         print_json({"questions": rows})
         return
-    from experiments.cli.tables import console, plain_table
+    from experiments.cli.tables import console
 
-    table = plain_table("name", "topic", "form", "question")
+    table = _table(language, "name", "topic", "form", "question")
     table.columns[-1].justify = "left"
     for row in rows:
-        table.add_row(row["name"], topic_name(language, row["topic"]), row["form"], row["title"])
+        topic_said, form = topic_name(language, row["topic"]), form_name(language, row["form"])
+        table.add_row(row["name"], topic_said, form, row["title"])
     console().print(table)
 
 
 @app.command("ask")
 def ask(
+    reference: Annotated[str | None, typer.Argument(metavar="[NAME[:SEED]]", help="This question.")] = None,
     topic: Topic = None,
     seed: SeedText = None,
     question: Reference = None,
@@ -77,10 +85,13 @@ def ask(
     from experiments.interview.words import checked_lang
 
     language = checked_lang(lang)
+    if reference is not None and question is not None:
+        raise InputError("--question", question, f"not beside {reference}")
+    question = question or reference
     judge_with = _judge(judge, endpoint_model, key_env, timeout)
     if question is not None:
         if topic is not None or (seed is not None and ":" in question):
-            raise InputError("--question", question, "without --topic, and with one seed: NAME:SEED or --seed")
+            raise InputError("question", question, "without --topic, and with one seed: NAME:SEED or --seed")
         chosen = item(question if seed is None else f"{question}:{checked_seed(seed)}")
     else:
         chosen = pick(fresh_seed() if seed is None else checked_seed(seed), topic)
@@ -145,7 +156,7 @@ def mock(
     limit_s = limit(number("--minutes", minutes))
     refs = plan(start, whole("--questions", questions) or 0, topic)
     if show:
-        print_json({"seed": start, "questions": [_question_json(item(ref), language) for ref in refs]})
+        _print_plan(start, [item(ref) for ref in refs], language, as_json)
         return
     given = None if answers is None else _answers_of(answers, refs)
     if given is None and not _can_ask(as_json):
@@ -166,7 +177,7 @@ def score(lang: Language = "en", as_json: Json = False) -> None:
     """The score sheet by topic, and what is due."""
     from experiments.interview.progress import Progress
     from experiments.interview.sheet import score as sheet_of
-    from experiments.interview.words import checked_lang
+    from experiments.interview.words import checked_lang, say
 
     language, progress = checked_lang(lang), Progress()
     found, waiting = progress.cards(), progress.due()
@@ -176,7 +187,7 @@ def score(lang: Language = "en", as_json: Json = False) -> None:
         print_json({**made.to_json(), "boxes": boxes, "due": [card.name for card in waiting]})
     else:
         _print_sheet(made, language)
-        print(f"{len(waiting)} of {len(found)} missed questions are due (trilemma interview review)")
+        print(say(language, "due_count", due=len(waiting), missed=len(found)))
 
 
 @app.command("reset")
@@ -238,13 +249,15 @@ def _sit(made: Any, progress: Progress, lang: Lang, given: list[str | None] | No
     """Every question of a mock interview until its time is over; answers that can't be read are asked again."""
     from experiments.interview.answering import answer, unanswered
     from experiments.interview.items import item
+    from experiments.interview.words import say
 
     results = []
     for place, ref in enumerate(made.refs):
         chosen = item(ref)
         text = None if given is None else given[place]
         if given is None and not made.is_over(progress.now()):
-            note(f"{place + 1}/{len(made.refs)}, {made.left_s(progress.now()) / 60:.1f} min left")
+            left = f"{made.left_s(progress.now()) / 60:.1f}"
+            note(say(lang, "mock_progress", place=place + 1, count=len(made.refs), left=left))
             _print_question(chosen, lang)
         while True:
             if given is None and not made.is_over(progress.now()):
@@ -315,6 +328,18 @@ def _question_json(chosen: Item, lang: Lang) -> dict[str, Any]:
     }
 
 
+def _print_plan(seed: int, asked: Sequence[Item], lang: Lang, as_json: bool) -> None:
+    from experiments.interview.words import say
+
+    if as_json:
+        print_json({"seed": seed, "questions": [_question_json(one, lang) for one in asked]})
+        return
+    print(say(lang, "mock_plan", seed=str(seed)))
+    for place, one in enumerate(asked, 1):
+        print(f"\n{place}. ", end="")
+        _print_question(one, lang)
+
+
 def _print_question(chosen: Item, lang: Lang) -> None:
     from experiments.interview.words import topic_name
 
@@ -338,22 +363,29 @@ def _print_result(result: Result, lang: Lang) -> None:
     for line in told.lines:
         print(line)
     if told.solution:
-        print(f"{say(lang, 'model_answer' if result.item.form == 'open' else 'solution')}: {told.solution}")
+        print(say(lang, "model_answer_is" if result.item.form == "open" else "solution_is", text=told.solution))
 
 
 def _print_sheet(found: Sheet, lang: Lang) -> None:
-    from experiments.cli.tables import console, plain_table
+    from experiments.cli.tables import console
     from experiments.interview.items import title_of
-    from experiments.interview.words import topic_name
+    from experiments.interview.words import column_name, say, topic_name
 
-    table = plain_table("topic", "asked", "answered", "passed", "credit")
+    table = _table(lang, "topic", "asked", "answered", "passed", "credit")
     for row in (*found.rows, found.total):
-        name = "total" if row.topic == "total" else topic_name(lang, row.topic)
+        name = column_name(lang, "total") if row.topic == "total" else topic_name(lang, row.topic)
         credit = "–" if row.credit is None else f"{100 * row.credit:.0f} %"
         table.add_row(name, str(row.asked), str(row.answered), str(row.passed), credit)
     console().print(table)
     for name in found.missed:
-        print(f"missed: {name} ({title_of(name, lang)})")
+        print(say(lang, "missed", name=name, title=title_of(name, lang)))
+
+
+def _table(lang: Lang, *columns: str) -> Table:
+    from experiments.cli.tables import plain_table
+    from experiments.interview.words import column_name
+
+    return plain_table(*(column_name(lang, name) for name in columns))
 
 
 def _can_ask(as_json: bool) -> bool:

@@ -81,8 +81,9 @@ def show(run_id: RunId, as_json: Json = False) -> None:
         print_profile(run.result)
     elif run.result is not None:
         from experiments.cli.claims import print_outcome
+        from experiments.report.words import Words
 
-        print_outcome(run.result)
+        print_outcome(run.result, Words("en"))
 
 
 @app.command("export")

@@ -102,14 +102,22 @@ def _numeric(result: Result, lang: Lang) -> Feedback:
     if result.passed:
         verdict = say(lang, "right", answer=key, unit=unit)
     else:
-        given = number(result.details["value"]) if "value" in result.details else "-"
-        verdict = say(lang, "wrong", answer=key, unit=unit, value=given)
+        verdict = say(lang, "wrong", answer=key, unit=unit, given=_given(result, unit))
     lines = [] if result.mistake is None else [say(lang, "mistake", text=mistake_text(lang, result.mistake))]
     exact = numeric.kind.whole and not numeric.kind.tolerance
     lines.append(say(lang, "tolerance_count" if exact else "tolerance", percent=100 * numeric.kind.tolerance))
     if isinstance(result.item.question, FixedQuestion):
         lines.append(result.item.question.remark(lang))
     return Feedback(verdict, tuple(lines), solution=numeric.solution(lang))
+
+
+def _given(result: Result, unit: str) -> str:
+    """What was answered, as it was written where that has another unit than the one asked for."""
+    if "value" not in result.details:
+        return "-"
+    value, written = f"{number(result.details['value'])} {unit}", result.answer.strip()
+    has_unit = any(char.isalpha() or char in "%$" for char in written)
+    return f"{written} = {value}" if has_unit and unit.lower() not in written.lower() else value
 
 
 def _choice(result: Result, question: ChoiceQuestion, lang: Lang) -> Feedback:

@@ -12,8 +12,8 @@ from typing import Literal
 
 from experiments.interview.bank import BankQuestion, ChoiceQuestion, FixedQuestion, OpenQuestion, bank
 from experiments.interview.numeric import KINDS, NumericQuestion, drawn
-from experiments.interview.words import Lang, kind_words, say, unit_name
-from ledger.errors import InputError
+from experiments.interview.words import LANGUAGES, Lang, kind_words, say, topic_name, unit_name
+from ledger.errors import InputError, unknown_name
 
 Form = Literal["numeric", "choice", "open"]
 TOPICS = (
@@ -75,9 +75,21 @@ class Item:
 
 def names(topic: str | None = None) -> list[str]:
     """Names of all questions, or of a topic's: the bank's first, then the numeric kinds. InputError for no topic."""
-    if topic is not None and topic not in TOPICS:
-        raise InputError("topic", topic, ", ".join(TOPICS))
-    return [name for name in (*bank(), *KINDS) if topic is None or topic_of(name) == topic]
+    asked = None if topic is None else checked_topic(topic)
+    return [name for name in (*bank(), *KINDS) if asked is None or topic_of(name) == asked]
+
+
+def checked_topic(text: str) -> str:
+    """A topic by its id, its name in either language or a word of that, such as 显存; InputError for none."""
+    asked = text.strip().lower()
+    called = {topic: [topic, *(topic_name(lang, topic).lower() for lang in LANGUAGES)] for topic in TOPICS}
+    for found in (
+        [topic for topic, said in called.items() if asked in said],
+        [topic for topic, said in called.items() if asked and any(asked in name for name in said)],
+    ):
+        if len(found) == 1:
+            return found[0]
+    raise unknown_name("topic", text[:60], TOPICS)
 
 
 def topic_of(name: str) -> str:

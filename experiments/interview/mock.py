@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from random import Random
 
-from experiments.interview.items import TOPICS, form_of, names
+from experiments.interview.items import TOPICS, checked_topic, form_of, names
 from ledger.errors import InputError
 
 MOST_QUESTIONS, MOST_MINUTES = 50, 600.0
@@ -54,7 +54,7 @@ def plan(seed: int, count: int, topic: str | None = None) -> tuple[str, ...]:
 
     No two topics differ by more than one question, and no question comes twice. InputError for a count that can't be.
     """
-    available = {one: list(names(one)) for one in (TOPICS if topic is None else (topic,))}
+    available = {one: list(names(one)) for one in (TOPICS if topic is None else (checked_topic(topic),))}
     most = min(MOST_QUESTIONS, sum(map(len, available.values())))
     if not 1 <= count <= most:
         raise InputError("questions", count, f"a whole number from 1 to {most}")

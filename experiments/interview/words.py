@@ -23,7 +23,7 @@ DIGITS = 4  # significant ones, of a number that is not whole
 
 @cache
 def words(lang: Lang) -> dict[str, Any]:
-    """All texts of a language: tables topic, unit, mistake, kind, say."""
+    """All texts of a language: tables topic, unit, column, form, mistake, kind, say."""
     return tomllib.loads(files("experiments.interview").joinpath(f"words_{lang}.toml").read_text("utf-8"))
 
 
@@ -46,6 +46,16 @@ def unit_name(lang: Lang, unit: str) -> str:
 def mistake_text(lang: Lang, name: str) -> str:
     """What went wrong, in a sentence."""
     return usual_mistake(lang, name) if name in USUAL else str(words(lang)["mistake"][name])
+
+
+def column_name(lang: Lang, name: str) -> str:
+    """The head of a table's column."""
+    return str(words(lang)["column"][name])
+
+
+def form_name(lang: Lang, form: str) -> str:
+    """How a question is answered, in a word."""
+    return str(words(lang)["form"][form])
 
 
 def say(lang: Lang, key: str, **values: object) -> str:

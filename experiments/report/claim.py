@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from experiments.claims.reasons import result_in_language
 from experiments.report import parts
 from experiments.report.document import Cell, Findings, section, table
 from experiments.report.parts import figure, plain
@@ -16,6 +17,7 @@ TONES = {"holds": "good", "holds with a limit": "good", "does not hold here": "b
 
 def of_claim(run: Run, result: Result, records: Records, words: Words) -> Findings:
     """A verdict with its evidence."""
+    result = result_in_language(words.lang, result)
     verdict = str(result.get("verdict"))
     evidence = [item for item in result.get("evidence") or [] if isinstance(item, Mapping)]
     figures = [item for item in evidence if {"name", "value", "provenance"} <= item.keys()]
@@ -37,14 +39,9 @@ def of_claim(run: Run, result: Result, records: Records, words: Words) -> Findin
     return Findings(
         f"{words('claim')} {name}: {statement}", words("q_claim", statement=statement),
         words(f"v_{verdict}") if f"v_{verdict}" in WORDS else verdict, sections,
-        more=tuple(filter(None, [_reason(result, words)])),
+        more=tuple(filter(None, [str(result.get("reason") or "")])),
         mark=(words(f"v_{verdict}"), TONES.get(verdict, "none")) if f"v_{verdict}" in WORDS else None,
     )  # fmt: skip
-
-
-def _reason(result: Mapping[str, object], words: Words) -> str:
-    own = result.get("reason_zh") if words.lang == "zh" else None
-    return str(own or result.get("reason") or "")
 
 
 def _with_unit(item: Mapping[str, object]) -> Cell:

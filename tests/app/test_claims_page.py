@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from app.i18n import catalogue, translate
-from app.i18n.phrases import reason_in_language
 from experiments import jobs
 from experiments.claims import (
     batching,
@@ -25,6 +24,7 @@ from experiments.claims import (
     two_loads,
 )
 from experiments.claims.catalogue import claim_texts
+from experiments.claims.reasons import reason_in_language
 from experiments.claims.sweep_rows import Change
 from experiments.claims_view import VERDICTS, claim_command, counts, figure_tables, outcomes
 from experiments.kinds import kind_of

@@ -407,3 +407,14 @@ def test_a_page_that_is_terminated_takes_its_server_along(tmp_path: Path) -> Non
     with pytest.raises(ProcessLookupError):
         os.kill(served["pid"], 0)
     require_free_port(port)
+
+
+def test_a_claim_is_told_in_chinese_and_its_json_stays(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["claims", "run", "C04", "--lang", "zh"]) == 0
+    said = capsys.readouterr().out
+    assert "有条件地成立" in said and "陷阱：" in said and "819,200" in said
+    assert run(["claims", "run", "C04", "--lang", "zh", "--json"]) == 0
+    assert one_object(capsys.readouterr().out)["verdict"] == "holds with a limit"
+    assert run(["claims", "--lang", "zh"]) == 0
+    assert "论断" in capsys.readouterr().out
+    assert run(["claims", "--lang", "fr"]) == 2

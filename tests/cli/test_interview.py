@@ -121,3 +121,33 @@ def test_a_file_with_an_answer_that_is_none_begins_no_interview(capsys: Out, tmp
     (tmp_path / "answers.json").write_text(json.dumps(answers))
     assert run(["interview", "mock", *options, "--answers", str(tmp_path / "answers.json")]) == 2
     assert Progress().mocks() == []
+
+
+def test_a_topic_is_accepted_by_its_name_in_either_language(capsys: Out) -> None:
+    rows = told(capsys, "list", "--topic", "memory")["questions"]
+    for said in ("显存", "Memory and KV cache", "显存与 KV 缓存"):
+        assert told(capsys, "list", "--topic", said)["questions"] == rows
+    assert run(["interview", "list", "--topic", "memry"]) == 2
+    assert "did you mean memory?" in capsys.readouterr().err
+    assert run(["interview", "list", "--topic", ""]) == 2
+
+
+def test_a_question_may_be_named_without_its_option(capsys: Out) -> None:
+    assert told(capsys, "ask", "kv_gqa:17") == told(capsys, "ask", "--question", "kv_gqa:17")
+    assert run(["interview", "ask", "kv_gqa:17", "--question", "kv_mla:1"]) == 2
+
+
+def test_a_reader_gets_tables_and_plans_in_their_language(capsys: Out) -> None:
+    assert run(["interview", "mock", "--plan", "--questions", "2", "--seed", "3", "--lang", "zh"]) == 0
+    shown = capsys.readouterr().out
+    assert "同一个种子" in shown and "{" not in shown
+    for command, heads in ((["list"], "题型"), (["score"], "得分")):
+        assert run(["interview", *command, "--lang", "zh"]) == 0
+        assert heads in capsys.readouterr().out
+
+
+def test_an_answer_is_repeated_as_it_was_written(capsys: Out) -> None:
+    assert run(["interview", "ask", "kv_gqa:17", "--answer", "16 GB"]) == 0
+    assert "you gave 16 GB = 14.9 GiB" in capsys.readouterr().out
+    assert run(["interview", "ask", "kv_gqa:17", "--answer", "16 GiB"]) == 0
+    assert "you gave 16 GiB;" in capsys.readouterr().out

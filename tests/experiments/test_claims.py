@@ -34,6 +34,7 @@ from experiments.claims.runner import (
 from experiments.cli.claims import print_outcome
 from experiments.labs import load_labs
 from experiments.memory_view import account_rows
+from experiments.report.words import Words
 from ledger.errors import InputError
 from tests.experiments.claim_answers import batching_answers
 
@@ -223,6 +224,7 @@ def test_a_claim_asked_by_the_command_line_and_by_a_page_is_one_spec():
 def test_a_series_of_points_is_counted_and_not_written_out(capsys: pytest.CaptureFixture[str]) -> None:
     points = [{"t_s": 0.5 * i, "itl_p50_s": 0.04} for i in range(44)]
     print_outcome({"id": "C22", "statement": "s", "verdict": "holds", "reason": "r",
-                   "evidence": [{"part": "chunked", "itl_p99_s": 0.2855, "timeline": points}]})  # fmt: skip
+                   "evidence": [{"part": "chunked", "itl_p99_s": 0.2855, "timeline": points}]},
+                  Words("en"))  # fmt: skip
     told = capsys.readouterr().out.splitlines()[-1]
     assert told == "  part chunked, itl p99 s 0.2855, timeline of 44 points (--json has them)"
