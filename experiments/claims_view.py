@@ -119,9 +119,14 @@ def counts(found: Iterable[Outcome]) -> list[tuple[str, int]]:
     return [(verdict, many[verdict]) for verdict in VERDICTS if many[verdict]]
 
 
+def chapter_of(claim: Claim) -> str:
+    """The chapter of a claim's section: "2.1" is of "2"."""
+    return claim.section.split(".")[0]
+
+
 def chapters(claims: Iterable[Claim]) -> list[tuple[str, list[Claim]]]:
-    """The claims by the chapter of their section: "2.1" is of "2"."""
-    return [(chapter, list(group)) for chapter, group in groupby(claims, lambda claim: claim.section.split(".")[0])]
+    """The claims by their chapter."""
+    return [(chapter, list(group)) for chapter, group in groupby(claims, chapter_of)]
 
 
 def expected_s(claim_id: str) -> float | None:

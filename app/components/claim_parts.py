@@ -13,7 +13,7 @@ from app.state import MARKS, badge, language, set_address, t
 from experiments.claims import Claim
 from experiments.claims.catalogue import claim_texts
 from experiments.claims.reasons import reason_in_language
-from experiments.claims_view import Outcome, claim_command, expected_s, figure_tables, here
+from experiments.claims_view import Outcome, chapter_of, claim_command, expected_s, figure_tables, here
 
 COLOURS = {"holds": "green", "holds with a limit": "orange", "does not hold here": "red"}
 
@@ -44,6 +44,7 @@ def claim_card(claim: Claim, outcome: Outcome) -> None:
 def claim_detail(claim: Claim, outcome: Outcome) -> None:
     """One claim with all of its figures."""
     st.title(f"{claim.id} · {claim_texts(language())[claim.id].statement}", anchor=False)
+    st.caption(t(f"claims.chapter_{chapter_of(claim)}"))
     _head(claim, outcome)
     _said(claim, outcome, statement=False)
     _run_button(claim)
@@ -67,8 +68,7 @@ def _head(claim: Claim, outcome: Outcome) -> None:
     st.markdown(
         f"**{claim.id}** :{colour}-badge[{verdict_word(outcome.verdict)}] {_badges(outcome.provenances)}"
     )  # fmt: skip
-    kind = t(f"claims.kind_{claim.kind}")
-    st.caption(t("claims.where", section=claim.section, kind=kind))
+    st.caption(t(f"claims.kind_{claim.kind}"))
 
 
 def _said(claim: Claim, outcome: Outcome, *, statement: bool = True) -> None:
