@@ -11,6 +11,8 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from ledger.counted import counted
+
 PROCESS = Path("/proc/self")
 CPUS = Path("/sys/devices/system/cpu")
 
@@ -64,7 +66,8 @@ def describe_cores() -> str:
     allowed, quota = allowed_cpus(), cpu_quota()
     cores = len(physical_cores(allowed))
     limit = "" if quota is None else f", limited to {quota:g} CPUs by a control group"
-    return f"{threads_found()} threads for {cores} physical cores ({len(allowed)} of {os.cpu_count()} CPUs){limit}"
+    cpus = f"{len(allowed)} of {counted(os.cpu_count() or 1, 'CPU')}"
+    return f"{counted(threads_found(), 'thread')} for {counted(cores, 'physical core')} ({cpus}){limit}"
 
 
 def _group_folders(process: Path) -> Iterator[Path]:

@@ -15,6 +15,7 @@ import torch
 from core_engine.cores import allowed_cpus, cpu_quota, physical_cores
 from core_engine.kernels.cpu.native import library
 from core_engine.model.compiled import CompiledDecoder
+from ledger.counted import counted
 
 
 def bind_threads(pin: str, decoder: object) -> str | None:
@@ -39,7 +40,7 @@ def _why_not(pin: str, threads: int, cores: int) -> str | None:
     if threads == 1:
         return "one thread alone runs in the process's own"
     if threads != cores:
-        return f"{threads} threads on {cores} cores: the system places them better"
+        return f"{counted(threads, 'thread')} on {counted(cores, 'core')}: the system places them better"
     if quota is not None and quota < cores:
         return f"a control group leaves {quota:g} of {cores} cores, and the system chooses which"
     return None

@@ -8,6 +8,7 @@ import errno
 from collections.abc import Iterable
 from difflib import get_close_matches
 
+MOST_LISTED = 16  # names in a line; where there are more, one that is meant is easily missed behind them
 ALIKE = 0.7  # as difflib counts it: a letter left out, doubled or swapped, and no word that happens to share some
 
 
@@ -22,12 +23,15 @@ class InputError(ValueError):
 def unknown_name(field: str, value: object, known: Iterable[str], accepted: str | None = None) -> InputError:
     """The error for a name that is none of `known`, with the one most like it where one is near.
 
-    accepted: in words what is, where that is not just the known names.
+    accepted: in words what is, where that is not just the known names; many of those are listed only where none is
+    near.
     """
     names = {name.lower(): name for name in known}
     near = get_close_matches(str(value)[:60].lower(), names, 1, ALIKE)
-    meant = f"; did you mean {names[near[0]]}?" if near else ""
-    return InputError(field, value, (accepted or ", ".join(names.values())) + meant)
+    if accepted is None:
+        short = near and len(names) > MOST_LISTED
+        accepted = f"one of {len(names)} names" if short else ", ".join(names.values())
+    return InputError(field, value, accepted + (f"; did you mean {names[near[0]]}?" if near else ""))
 
 
 class CannotRunError(RuntimeError):

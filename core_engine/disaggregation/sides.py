@@ -24,6 +24,7 @@ from core_engine.parallel.messages import Failed
 from core_engine.parallel.processes import STANDING_STILL_S, error_of
 from core_engine.parallel.progress import make_progress
 from core_engine.parallel.shards import ShardedWeights
+from ledger.counted import counted
 from ledger.errors import CannotRunError
 
 POLL_S = 0.05
@@ -102,7 +103,7 @@ def start_sides(
             " device=cpu"
         )
     threads, cpus = threads_of_sides(resolve_threads(config.threads))
-    report(f"Starting a prefill process of {threads[0]} threads and a decode process of {threads[1]}")
+    report(f"Starting a prefill process of {counted(threads[0], 'thread')} and a decode process of {threads[1]}")
     memory, progress = make_memory(), make_progress(len(NAMES))
     sides: list[Side] = []
     try:

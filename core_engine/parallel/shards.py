@@ -21,6 +21,7 @@ from core_engine.environment import resolve_threads
 from core_engine.model.spec import DecoderSpec
 from core_engine.parallel.messages import Load, Loaded
 from core_engine.parallel.processes import RankProcesses
+from ledger.counted import counted
 from ledger.errors import CannotRunError, InputError
 from ledger.model_spec import ModelSpec
 from ledger.parallel import RankPart, rank_parts
@@ -121,7 +122,7 @@ def start_shards(
     name = f"tensor_parallel={config.tensor_parallel}, pipeline_parallel={config.pipeline_parallel}"
     backend = _backend(device, len(parts), name)
     threads, cpus = cores_of_ranks(len(parts), resolve_threads(config.threads))
-    report(f"Starting {len(parts)} ranks, {threads} threads each")
+    report(f"Starting {len(parts)} ranks, {counted(threads, 'thread')} each")
     ranks = RankProcesses(len(parts), cpus, threads, name=name)
     meeting = Path(tempfile.mkdtemp(prefix="trilemma-ranks-"))
     forget = weakref.finalize(ranks, shutil.rmtree, meeting, ignore_errors=True)

@@ -10,6 +10,7 @@ from experiments.cli import options
 from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
+from ledger.counted import counted
 
 
 @grouped
@@ -55,7 +56,7 @@ def print_cache(result: dict[str, Any]) -> None:
     if result["traffic"] is None:
         return
     traffic = result["traffic"]
-    out.print(f"workload {traffic['workload']['name']}, {traffic['repeats']} repeats")
+    out.print(f"workload {traffic['workload']['name']}, {counted(traffic['repeats'], 'repeat')}")
     table = plain_table("arm", "hits", "wrong", "work saved", "TTFT p50, ms", "of hits", "tokens/s")
     for arm in traffic["arms"]:
         found, metrics = arm["cache"], arm["metrics"]

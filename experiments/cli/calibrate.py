@@ -9,6 +9,7 @@ import typer
 from experiments.cli.numbers import whole
 from experiments.cli.options import Json, Set
 from experiments.cli.output import note, print_json
+from ledger.counted import counted
 from ledger.errors import InputError
 
 
@@ -75,4 +76,4 @@ def _print(result: dict[str, Any]) -> None:
         out.print(
             f"memory {memory:,} B = {memory / 1e9:,.1f} GB = {memory / 2**30:,.1f} GiB ({device['memory_source']})"
         )
-    out.print(f"{result['date']}, {result['cpu']}, {result['threads']} threads (measured)", highlight=False)
+    out.print(f"{result['date']}, {result['cpu']}, {counted(result['threads'], 'thread')} (measured)", highlight=False)

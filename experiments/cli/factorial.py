@@ -11,6 +11,7 @@ from experiments.cli import options
 from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job, write_report
 from experiments.cli.output import CANCELLED, DONE, check_writable, note, print_json
+from ledger.counted import counted
 
 
 @grouped
@@ -54,7 +55,7 @@ def print_factorial(result: dict[str, Any]) -> None:
 
     out, words = console(), Words("en")
     names = " and ".join(f"{item['variable']}={','.join(map(str, item['values']))}" for item in result["factors"])
-    out.print(f"{names}, workload {result['workload']['name']}, {result['repeats']} repeats of four arms")
+    out.print(f"{names}, workload {result['workload']['name']}, {counted(result['repeats'], 'repeat')} of four arms")
     for effect in EFFECTS:
         name = effect_name(effect, result, words)
         table = plain_table(name, "change", "95 %", "noise floor", "detectable from", "verdict", "label")

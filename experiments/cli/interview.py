@@ -13,6 +13,7 @@ import typer
 from experiments.cli.numbers import number, whole
 from experiments.cli.options import EndpointModel, Json, KeyEnv, Timeout
 from experiments.cli.output import note, print_json
+from ledger.counted import counted
 from ledger.errors import CannotRunError, InputError
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ def reset(
     if as_json:
         print_json({"forgotten": count})
     else:
-        print(f"{count} answers forgotten")
+        print(f"{counted(count, 'answer')} forgotten")
 
 
 def _one(

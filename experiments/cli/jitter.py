@@ -10,6 +10,7 @@ from experiments.cli import options
 from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
+from ledger.counted import counted
 
 
 @grouped
@@ -45,7 +46,9 @@ def print_jitter(result: dict[str, Any]) -> None:
     from experiments.cli.tables import console, number, plain_table
 
     out = console()
-    out.print(f"workload {result['workload']['name']}, {result['repeats']} repeats of {len(result['arms'])} arms")
+    out.print(
+        f"workload {result['workload']['name']}, {counted(result['repeats'], 'repeat')} of {counted(len(result['arms']), 'arm')}"
+    )
     table = plain_table(
         "arm", "ITL p99, ms", "beside a prompt", "alone", "first gap p95", "TTFT p95, s", "tokens/s", "refused",
         "hand-over p50, ms", "threads",

@@ -11,6 +11,7 @@ from experiments.cli import options
 from experiments.cli.groups import grouped
 from experiments.cli.measure import run_job
 from experiments.cli.output import CANCELLED, DONE, print_json
+from ledger.counted import counted
 
 
 @grouped
@@ -50,7 +51,7 @@ def print_levers(result: Mapping[str, Any]) -> None:
     from experiments.levers.words import attribution_sentence, change, quality_words, saving
 
     out = console()
-    out.print(f"workload {result['workload']['name']}, {result['repeats']} repeats, {result['provenance']}")
+    out.print(f"workload {result['workload']['name']}, {counted(result['repeats'], 'repeat')}, {result['provenance']}")
     table = plain_table("lever", "from", "to", "saved", "95 %", "verdict", "quality", "what it did")
     rows = [*result["levers"], *([{"name": "together", "from": "", "to": "", **result["together"]}]
                                  if result["together"] else [])]  # fmt: skip

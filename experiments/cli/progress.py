@@ -11,6 +11,7 @@ from typing import Any
 from experiments import jobs
 from experiments.cli.output import CANCELLED, FAULT, Failed, note
 from experiments.store import Run, Store
+from ledger.counted import counted
 
 PHASES = {
     "loading": "loading the model",
@@ -136,7 +137,7 @@ def estimate_line(estimate: dict[str, Any]) -> str:
     if estimate["most_repeats"] > estimate["repeats"]:
         more = f"; up to {duration(estimate['most_s'])} if it takes {estimate['most_repeats']} repeats"
     total = duration(estimate["total_s"])
-    return f"about {total} from now (estimated from the warm-up: {runs} runs of {each} each){more}"
+    return f"about {total} from now (estimated from the warm-up: {counted(runs, 'run')} of {each} each){more}"
 
 
 def duration(seconds: float) -> str:

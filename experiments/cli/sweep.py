@@ -11,6 +11,7 @@ import typer
 from experiments.cli import options
 from experiments.cli.groups import grouped
 from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
+from ledger.counted import counted
 from ledger.errors import InputError
 
 Over = Annotated[
@@ -136,7 +137,7 @@ def _dry_run(spec: Any, store: Any, as_json: bool) -> int:
         out.print(f"then {found['later']} rates between what these two give, at least {spec.duration_s:g} s each")
     if found["searched"]:
         out.print("then the highest load that meets the objectives is searched between the points")
-    out.print(f"{found['repeats']} repeats; {_how_long(found)}; nothing was run")
+    out.print(f"{counted(found['repeats'], 'repeat')}; {_how_long(found)}; nothing was run")
     for warning in found["warnings"]:
         note(f"warning: {warning}")
     return DONE

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from experiments.quality.agreement import quality_missing
+from ledger.counted import counted
 
 if TYPE_CHECKING:
     from experiments.memory_view import AccountRow
@@ -66,7 +67,7 @@ def print_workload(described: dict[str, Any]) -> None:
     out = console()
     how = f"{described['concurrency']} clients" if described["concurrency"] else described["arrivals"]
     rate = described["realised_rps"]
-    out.print(f"{described['name']}: {described['num_requests']} requests, {how}"
+    out.print(f"{described['name']}: {counted(described['num_requests'], 'request')}, {how}"
               + ("" if rate is None else f", {number(rate)} requests/s"))  # fmt: skip
     table = plain_table("tokens", "mean", "min", "p50", "p90", "p99", "max")
     for name, spread in described["lengths"].items():
@@ -113,7 +114,7 @@ def print_comparison(result: dict[str, Any]) -> None:
         )
     out = console()
     out.print(f"{result['variable']}: {candidate} against {baseline}, workload {result['workload']['name']}, "
-                  f"{result['repeats']} repeats")  # fmt: skip
+                  f"{counted(result['repeats'], 'repeat')}")  # fmt: skip
     out.print(table)
     for line in workload_changes(result["workload"]):
         out.print(line)
@@ -135,7 +136,7 @@ def verdict_text(curve: dict[str, Any]) -> str:
     """A verdict, with the repeats that would decide it where it is open."""
     needed = curve.get("repeats_needed")
     if curve["verdict"] == "inconclusive" and needed and curve["pairs_are"] == "repeats":
-        return f"inconclusive (about {needed} repeats would decide)"
+        return f"inconclusive (about {counted(needed, 'repeat')} would decide)"
     return str(curve["verdict"])
 
 

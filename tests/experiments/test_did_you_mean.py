@@ -48,3 +48,10 @@ def test_the_name_that_was_meant_stands_at_the_end_of_the_line(
 def test_what_is_like_no_name_is_told_as_before(typed: str) -> None:
     error = unknown_name("variable", typed, ("batching", "dtype"))
     assert str(error) == f"variable: {typed!r} is not accepted; accepted: batching, dtype"
+
+
+def test_many_names_are_listed_only_where_none_is_near() -> None:
+    many = [f"variable_{letter}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    near, far = unknown_name("variable", "varable_k", many), unknown_name("variable", "nope", many)
+    assert str(near).endswith("accepted: one of 26 names; did you mean variable_k?")
+    assert all(name in str(far) for name in many)
