@@ -40,8 +40,8 @@ def setup(
     primary: bool,
     on_run: Callable[[CachingChoice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> CachingChoice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         columns = st.columns([2, 1, 1, 0.9], vertical_alignment="bottom")
         with columns[0]:
@@ -56,6 +56,7 @@ def setup(
             run_button(active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,
                        primary=primary)  # fmt: skip
         st.caption(t("caching.setup_help"))
+    return found
 
 
 def results(run: Run) -> None:

@@ -47,8 +47,8 @@ def setup(
     primary: bool,
     on_run: Callable[[JitterChoice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> JitterChoice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         left, middle, button = st.columns([3, 1, 1], vertical_alignment="bottom")
         with left:
@@ -60,6 +60,7 @@ def setup(
             run_button(active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,
                        primary=primary, disabled=not arms)  # fmt: skip
         st.caption(t("apart.setup_help"))
+    return found
 
 
 def results(run: Run) -> None:

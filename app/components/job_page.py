@@ -16,8 +16,10 @@ from app.components.undo import undo_button
 from app.state import store, t
 from app.visitor import is_mine, may_change
 from experiments import jobs
+from experiments.kinds import kind_of
 from experiments.quality.predictions import Prediction
 from experiments.store import Run, Store
+from ledger.errors import CannotRunError, InputError
 
 
 class Chosen(Protocol):
@@ -29,7 +31,8 @@ class Chosen(Protocol):
 
 
 class Setup(Protocol):
-    """Draws the inputs; while a run of this visitor is active Cancel stands in the place of Run."""
+    """Draws the inputs and returns what they are left at; while a run of this visitor is active Cancel stands in the
+    place of Run."""
 
     def __call__(
         self,
@@ -40,7 +43,7 @@ class Setup(Protocol):
         primary: bool,
         on_run: Callable[[Any], None],
         on_cancel: Callable[[], None],
-    ) -> None: ...
+    ) -> Chosen: ...
 
 
 Guessed = Callable[[dict[str, Prediction]], None]
@@ -85,7 +88,7 @@ def job_page(page: JobPage, above: DeltaGenerator | None = None) -> None:
     def begin(choice: Chosen) -> None:
         start(name, page.kind, choice.spec)
 
-    page.setup(
+    left_at = page.setup(
         name,
         active=active and run is not None and may_change(run),
         cancelling=run is not None and run.cancel_requested,
@@ -97,6 +100,8 @@ def job_page(page: JobPage, above: DeltaGenerator | None = None) -> None:
     if not active:
         undo_button(name)
     told(name)
+    if run is not None and not active and _differs(page.kind, left_at, run):
+        st.info(t("page.differs"))
     if run is None:
         st.markdown(t(f"{name}.intro"))
         return
@@ -108,6 +113,14 @@ def job_page(page: JobPage, above: DeltaGenerator | None = None) -> None:
         page.results(run)
     else:
         _stopped(name, run)
+
+
+def _differs(kind: str, left_at: Chosen, run: Run) -> bool:
+    """Whether the inputs would start another run than the one shown; not of inputs that would start none."""
+    try:
+        return kind_of(kind).check(left_at.spec()) != run.spec
+    except (InputError, CannotRunError):
+        return False
 
 
 def _stopped(name: str, run: Run) -> None:

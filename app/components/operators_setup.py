@@ -22,8 +22,8 @@ def setup(
     primary: bool,
     on_run: Callable[[Choice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> Choice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         columns = st.columns([2, 2, 0.9, 0.9], vertical_alignment="bottom")
         with columns[0]:
@@ -43,3 +43,4 @@ def setup(
                 active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel, primary=primary
             )
         st.caption(t("prof.setup_help"))
+    return found

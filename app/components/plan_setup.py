@@ -27,8 +27,8 @@ def setup(
     primary: bool,
     on_run: Callable[[PlanChoice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> PlanChoice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         left, button = st.columns([3.4, 0.9], vertical_alignment="bottom")
         with left:
@@ -40,6 +40,7 @@ def setup(
                 primary=primary, disabled=not 0 < len(found.gpus) <= MOST_GPUS, label="plan.run",
             )  # fmt: skip
         st.caption(t("plan.setup_help"))
+    return found
 
 
 def _rest(page: str, model: str) -> PlanChoice:

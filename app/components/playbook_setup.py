@@ -35,8 +35,8 @@ def setup(
     primary: bool,
     on_run: Callable[[PlaybookChoice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> PlaybookChoice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     says = Says(language())
     with st.container(border=True):
         left, right, button = st.columns([2, 1.6, 1], vertical_alignment="bottom")
@@ -58,6 +58,7 @@ def setup(
             for name in steps:
                 told = t("playbook.step_help", moves=says.moves(name), trap=escape(says.trap(name) or ""))
                 st.markdown(f"**{escape(says.step(name))}**\n\n{told}")
+    return found
 
 
 def _more(page: str, recipe: str) -> tuple[str, str, str, str, str]:

@@ -35,8 +35,8 @@ def setup(
     primary: bool,
     on_run: Callable[[Choice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> Choice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         weights, kv, button = st.columns([2.4, 2, 0.9], vertical_alignment="bottom")
         with weights:
@@ -53,6 +53,7 @@ def setup(
         if not (chosen_weights or chosen_kv):
             st.caption(t("quant.choose_one"))
         st.caption(t("quant.setup_help"))
+    return found
 
 
 def _more(page: str) -> dict[str, Any]:

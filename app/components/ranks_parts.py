@@ -37,8 +37,8 @@ def setup(
     primary: bool,
     on_run: Callable[[RanksChoice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> RanksChoice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         left, button = st.columns([3, 1], vertical_alignment="bottom")
         with left:
@@ -48,6 +48,7 @@ def setup(
             run_button(active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,
                        primary=primary)  # fmt: skip
         st.caption(t("ranks.setup_help"))
+    return found
 
 
 def results(run: Run) -> None:

@@ -26,8 +26,8 @@ def setup(
     primary: bool,
     on_run: Callable[[Choice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a run is active Cancel stands in the place of Run."""
+) -> Choice:
+    """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
         left, right, button = st.columns([2.4, 2, 0.9], vertical_alignment="bottom")
         with left:
@@ -43,6 +43,7 @@ def setup(
         if not tasks:
             st.caption(t("spec.choose_one"))
         st.caption(t("spec.setup_help"))
+    return found
 
 
 def _more(page: str) -> dict[str, Any]:

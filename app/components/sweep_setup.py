@@ -22,8 +22,8 @@ def setup(
     primary: bool,
     on_run: Callable[[Choice], None],
     on_cancel: Callable[[], None],
-) -> None:
-    """Draw the inputs; while a sweep is active Cancel stands in the place of Run."""
+) -> Choice:
+    """Draw the inputs and return what they are left at; while a sweep is active Cancel stands in the place of Run."""
     with st.container(border=True):
         first, second, third, button = st.columns([1.2, 1.6, 1.9, 0.9], vertical_alignment="bottom")
         with first:
@@ -49,6 +49,7 @@ def setup(
                 active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel, primary=primary
             )
         st.caption(t("load.setup_help"))
+    return found
 
 
 def _range(name: str) -> str:

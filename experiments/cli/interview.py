@@ -92,7 +92,7 @@ def ask(
     judge_with = _judge(judge, endpoint_model, key_env, timeout)
     if question is not None:
         if topic is not None or (seed is not None and ":" in question):
-            raise InputError("question", question, "without --topic, and with one seed: NAME:SEED or --seed")
+            raise InputError("--question", question, "without --topic, and with one seed: NAME:SEED or --seed")
         chosen = item(question if seed is None else f"{question}:{checked_seed(seed)}")
     else:
         chosen = pick(fresh_seed() if seed is None else checked_seed(seed), topic)

@@ -47,7 +47,8 @@ def print_jitter(result: dict[str, Any]) -> None:
 
     out = console()
     out.print(
-        f"workload {result['workload']['name']}, {counted(result['repeats'], 'repeat')} of {counted(len(result['arms']), 'arm')}"
+        f"workload {result['workload']['name']}, {counted(result['repeats'], 'repeat')} of "
+        f"{counted(len(result['arms']), 'arm')}"
     )
     table = plain_table(
         "arm", "ITL p99, ms", "beside a prompt", "alone", "first gap p95", "TTFT p95, s", "tokens/s", "refused",

@@ -13,7 +13,15 @@ from app.charts import WORD_KEYS, caching_chart
 from app.i18n import catalogue, translate
 from experiments.caching.evaluation import THRESHOLDS, share
 from experiments.caching.spec import CacheSpec
-from experiments.caching_view import CachingChoice, arm_rows, cache_command, curve_rows, lowest_of_interest, traffics
+from experiments.caching_view import (
+    CachingChoice,
+    arm_rows,
+    cache_command,
+    curve_rows,
+    default_threshold,
+    lowest_of_interest,
+    traffics,
+)
 from experiments.store import Store
 from tests.app.alone import StoredJob, page_alone, texts, used
 from tests.app.chart_rows import rows as drawn
@@ -102,6 +110,17 @@ def test_a_run_shows_shares_savings_and_what_makes_answers_old(home: Path, lang:
     assert translate(lang, "caching.saved_cell", share="40.0", prefill="1,200", decode="900") in saved[1]
     assert stale[0][1] == words["caching.reused"] and stale[1][1] == words["caching.computed"]
     assert "None" not in shown and "nan" not in str(saved)
+
+
+def test_a_run_is_told_apart_from_what_the_inputs_would_start(home: Path, served: StoredJob) -> None:
+    differs = translate("en", "page.differs")
+    same = served.add(result=served.result, **CachingChoice("repetitive", 3, default_threshold()).spec())
+    assert differs not in texts(page_alone("caching", run=same))
+    other = served.add(result=served.result, **CachingChoice("repetitive", 5, default_threshold()).spec())
+    app = page_alone("caching", run=other)
+    assert differs in texts(app)
+    for run_id in (same, other):
+        served.store.delete_run(run_id)
 
 
 def test_an_old_answer_is_said_first_and_pairs_may_stand_alone(home: Path, served: StoredJob) -> None:
