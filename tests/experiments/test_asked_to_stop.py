@@ -19,7 +19,7 @@ from tests.core_engine.conftest import make_llama
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("tiny")
     make_llama(directory)
-    return {"model": str(directory), "kernels": "torch"}
+    return {"model": str(directory)}
 
 
 def asked_after(times: int) -> Callable[[], bool]:
