@@ -56,6 +56,8 @@ def page() -> None:
         _finished(run)
     else:
         _stopped(run)
+    with st.expander(t("glossary.title"), icon=":material/menu_book:"):
+        st.markdown(t("glossary.text"))
 
 
 def _stopped(run: Run) -> None:
