@@ -59,11 +59,13 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 def page_of(name: str) -> StreamlitPage:
     """A page of GROUPS by its name, to list or to link to."""
     icon, address = next(pages[name] for pages in GROUPS.values() if name in pages)
+    return st.Page(
+        lambda: _draw(name), title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=address, default=name == FIRST
+    )
 
-    def draw() -> None:
-        (_body if name in WHOLE else _body_alone)(name)
 
-    return st.Page(draw, title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=address, default=name == FIRST)
+def _draw(name: str) -> None:
+    (_body if name in WHOLE else _body_alone)(name)
 
 
 def nearest(address: str) -> str | None:
@@ -94,4 +96,8 @@ _body_alone = st.fragment(_body)
 
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
-    return {t(f"nav.{heading}"): [page_of(name) for name in pages] for heading, pages in GROUPS.items()}
+    found = {t(f"nav.{heading}"): [page_of(name) for name in pages] for heading, pages in GROUPS.items()}
+    # Streamlit knows the page that opens by an empty path alone; somebody who types its name gets it too.
+    by_name = st.Page(lambda: _draw(FIRST), title=t(f"nav.{FIRST}"), url_path=FIRST, visibility="hidden")
+    next(iter(found.values())).append(by_name)
+    return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from app.components.section import NO_BREAK
 from app.i18n import catalogue
 from app.state import language, t
 from experiments.operators.spec import parse_step
@@ -39,7 +40,7 @@ def operator_name(row: OperatorRow) -> str:
 
 def milliseconds(seconds: float | None) -> str:
     """With its unit; a dash for none."""
-    return MISSING if seconds is None else f"{number(1e3 * seconds)} ms"
+    return MISSING if seconds is None else f"{number(1e3 * seconds)}{NO_BREAK}ms"
 
 
 def count(value: int | None) -> str:

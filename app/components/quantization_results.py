@@ -77,7 +77,8 @@ def _best_sentence(best: FormatRow | None, names: Mapping[str, str]) -> str:
     if best is None:
         return t("quant.sentence_none")
     what = t("quant.of_kv" if best.is_kv else "quant.of_weights")
-    parts = [t("quant.sentence_best", name=names[best.label], share=share(best.memory_share), what=what)]
+    key = "quant.sentence_best" if best.perplexity_change_pct.value is not None else "quant.sentence_best_slices"
+    parts = [t(key, name=names[best.label], share=share(best.memory_share), what=what)]
     faster = best.speedup.get(ONE)
     if faster is not None:
         parts.append(t("quant.sentence_speed", ratio=ratio(Interval(faster.value))))
