@@ -10,6 +10,7 @@ from typing import Any
 
 from experiments import jobs
 from experiments.cli.output import CANCELLED, FAULT, Failed, note
+from experiments.kinds import resumable
 from experiments.store import Run, Store
 from ledger.counted import counted
 
@@ -52,7 +53,8 @@ def result_of(run: Run) -> dict[str, Any]:
     if run.result is not None:
         return run.result
     if run.state == "cancelled":
-        raise Failed(f"cancelled; run {run.id} has too few finished repeats for a result", CANCELLED)
+        anew = "" if run.kind in resumable() else "; the same command begins anew"
+        raise Failed(f"cancelled; run {run.id} has too few finished repeats for a result{anew}", CANCELLED)
     code = jobs.exit_code(run.id)
     # A worker that was killed has no exit code of ours (negative is the signal): the engine process ended.
     raise Failed(run.error or "the run has no result", code if code in (1, 2, 3) else FAULT)
