@@ -13,6 +13,7 @@ from app.components.calculator import files, link
 from app.components.inputs import choice, several
 from app.components.report_files import report_files
 from app.components.run_button import run_button
+from app.components.run_words import arm_name
 from app.components.section import NO_BREAK, escape, section_head
 from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.jitter_view import (
@@ -30,13 +31,6 @@ from experiments.report.words import MISSING, number
 from experiments.store import Run
 
 Arm = Mapping[str, Any]
-KNOWN = {"whole prompts": "whole", "chunked": "chunked", "max_queue": "queue", "rate limit": "rate",
-         "disaggregated": "apart"}  # fmt: skip
-
-
-def arm_name(name: str) -> str:
-    """An arm of the default experiment in the reader's language, another as it is called."""
-    return t(f"apart.arm_{KNOWN[name]}") if name in KNOWN else name
 
 
 def setup(

@@ -45,9 +45,9 @@ def shown_run(
     newest = next((run.id for run in (*filter(is_mine, finished), *finished)), ids[0])
     first = asked if asked in ids else running or newest
     labels = {run.id: _label(run, what(run)) for run in runs}
-    chosen = st.selectbox(
-        caption, ids, index=ids.index(first), format_func=labels.__getitem__, key=f"{page}-run-{first}"
-    )
+    # A box keeps the words that it was first drawn with: another state is another box.
+    key = f"{page}-run-{first}-{runs[ids.index(first)].state}"
+    chosen = st.selectbox(caption, ids, index=ids.index(first), format_func=labels.__getitem__, key=key)
     set_address(run=chosen)
     try:
         return jobs.status(chosen, store())

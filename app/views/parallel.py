@@ -10,6 +10,7 @@ from app.components import jitter_parts, ranks_parts
 from app.components.inputs import segments
 from app.components.job_live import live_job
 from app.components.job_page import JobPage, job_page
+from app.components.run_words import arm_name
 from app.state import store, t
 from experiments.ranks_view import is_of_ranks
 from experiments.store import Run
@@ -45,7 +46,7 @@ def _ranks(run: Run) -> str:
 
 
 def _arms(run: Run) -> str:
-    return t("list_join").join(jitter_parts.arm_name(name) for name, _ in run.spec["arms"])
+    return t("list_join").join(arm_name(name) for name, _ in run.spec["arms"])
 
 
 def _live(run_id: str) -> None:
@@ -55,5 +56,5 @@ def _live(run_id: str) -> None:
 def _phase(run: Run, live: dict[str, Any]) -> str:
     if live["phase"] != "running":
         return t("parallel.phase_loading")
-    return t("parallel.phase_running", arm=jitter_parts.arm_name(run.spec["arms"][live["arm"]][0]),
+    return t("parallel.phase_running", arm=arm_name(run.spec["arms"][live["arm"]][0]),
              repeat=live["repeat"], of=live["repeats"])  # fmt: skip

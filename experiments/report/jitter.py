@@ -10,7 +10,7 @@ from experiments.report import parts
 from experiments.report.document import Findings, Section, chart, section, table
 from experiments.report.parts import bounds, figure
 from experiments.report.titles import Records, Result, label_of, title_of
-from experiments.report.words import MISSING, Words, number
+from experiments.report.words import MISSING, WORDS, Words, number
 from experiments.store import Run
 
 JUDGED = "itl_p99_s"
@@ -18,6 +18,7 @@ JUDGED = "itl_p99_s"
 
 def of_jitter(run: Run, result: Result, records: Records, words: Words) -> Findings:
     """Which arm is the steadiest, and what it costs."""
+    result = _in_words(result, words)
     label, arms = label_of(result), list(result["arms"])
     sections = (
         _figures(arms, label, words),
@@ -33,6 +34,20 @@ def of_jitter(run: Run, result: Result, records: Records, words: Words) -> Findi
         caveats=(words("c_jitter"), *parts.few_samples((arm["metrics"] for arm in arms), words)),
         defined=("itl_s", "ttft_s", "e2e_s", "output_tokens_per_s", "percentiles"),
     )  # fmt: skip
+
+
+def _in_words(result: Result, words: Words) -> Result:
+    """The result with the arms of the default experiment called as the reader calls them."""
+    called = {arm["name"]: arm_name(arm["name"], words) for arm in result["arms"]}
+    arms = [{**arm, "name": called[arm["name"]]} for arm in result["arms"]]
+    against = {called.get(name, name): found for name, found in (result.get("against_first") or {}).items()}
+    return {**result, "arms": arms, "against_first": against}
+
+
+def arm_name(name: str, words: Words) -> str:
+    """An arm of the default experiment in the language of `words`, another as it is called."""
+    key = f"jitter_arm_{name}"
+    return words(key) if key in WORDS else str(name)
 
 
 def _answer(result: Result, words: Words) -> tuple[str, str | None]:

@@ -134,8 +134,9 @@ def test_a_jitter_run_shows_who_is_steadiest_over_time_and_in_figures(
     checked.store.update_run(run_id, state="done", result=jitter_result())
     app, words = page_alone("parallel", run=run_id, lang=lang), catalogue(lang)
     shown = texts(app)
-    for key in ("apart.course", "apart.table", "apart.arm_apart", "apart.why", "apart.trap"):
+    for key in ("apart.course", "apart.table", "apart.why", "apart.trap"):
         assert words[key] in shown, key
+    assert {"en": "disaggregated", "zh": "PD 分离"}[lang] in shown
     assert "20.0\u00a0ms" in shown and "200\u00a0ms" in shown and words["apart.undecided"] not in shown
     assert len(app.table[0].value) == 3
     checked.store.delete_run(run_id)
