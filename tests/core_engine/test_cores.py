@@ -8,6 +8,7 @@ import pytest
 
 from core_engine import cores
 from core_engine.environment import resolve_threads
+from ledger.counted import counted
 
 
 def cpus(folder, siblings, name="core_cpus_list"):
@@ -98,7 +99,8 @@ def test_threads_found_are_cores_within_the_quota(monkeypatch, tmp_path, quota, 
     monkeypatch.setattr(cores, "physical_cores", lambda allowed: allowed[: len(allowed) // 2])
     monkeypatch.setattr(cores, "cpu_quota", lambda: quota)
     assert cores.threads_found() == resolve_threads(0) == threads
-    assert f"{threads} threads for 8 physical cores (16 of {os.cpu_count()} CPUs)" in cores.describe_cores()
+    cpus = counted(os.cpu_count() or 1, "CPU")
+    assert f"{counted(threads, 'thread')} for 8 physical cores (16 of {cpus})" in cores.describe_cores()
     assert ("1.5 CPUs" in cores.describe_cores()) == (quota == 1.5)
     assert resolve_threads(3) == 3
 
