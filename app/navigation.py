@@ -18,6 +18,7 @@ from app.state import t
 from ledger.errors import ALIKE, CannotRunError, InputError
 
 FIRST = "workbench"  # the page that opens
+ROOT = "home"  # Streamlit reserves a path for it that it does not answer: one that nobody types
 WHOLE = ("settings",)  # pages that change what stands beside them too
 # Heading of the sidebar -> page, by its module in app/views and the key of its title, with icon and address.
 GROUPS: dict[str, dict[str, tuple[str, str]]] = {
@@ -59,9 +60,11 @@ GROUPS: dict[str, dict[str, tuple[str, str]]] = {
 def page_of(name: str) -> StreamlitPage:
     """A page of GROUPS by its name, to list or to link to."""
     icon, address = next(pages[name] for pages in GROUPS.values() if name in pages)
+    opens = name == FIRST
     return st.Page(
-        lambda: _draw(name), title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=address, default=name == FIRST
-    )
+        lambda: _draw(name), title=t(f"nav.{name}"), icon=f":material/{icon}:", url_path=ROOT if opens else address,
+        default=opens,
+    )  # fmt: skip
 
 
 def _draw(name: str) -> None:
@@ -97,7 +100,7 @@ _body_alone = st.fragment(_body)
 def groups() -> dict[str, list[StreamlitPage]]:
     """The pages under the headings of the sidebar."""
     found = {t(f"nav.{heading}"): [page_of(name) for name in pages] for heading, pages in GROUPS.items()}
-    # Streamlit knows the page that opens by an empty path alone; somebody who types its name gets it too.
+    # The page that opens has an empty path; somebody who types its name gets it too.
     by_name = st.Page(lambda: _draw(FIRST), title=t(f"nav.{FIRST}"), url_path=FIRST, visibility="hidden")
     next(iter(found.values())).append(by_name)
     return found
