@@ -12,6 +12,7 @@ from ledger.errors import InputError
 
 SECONDS_PER_HOUR = 3600.0
 MONTH_S = 30 * 24 * SECONDS_PER_HOUR  # every month here has 30 days
+HOURS_A_MONTH = MONTH_S / SECONDS_PER_HOUR
 UTILISATION = 0.7  # how busy a device may be on average: the rest is for peaks (an assumption)
 ROUNDING = 1e-9  # a ratio this close above a whole number is that number
 
@@ -111,7 +112,7 @@ def monthly_cost(
     output_per_s = rate * _count("output_tokens", output_tokens)
     price = _finite("price_per_device_hour", price_per_device_hour)
     cards = cards_needed(output_per_s, tokens_per_s_per_device, utilisation, devices_per_replica)
-    hours = cards * MONTH_S / SECONDS_PER_HOUR
+    hours = cards * HOURS_A_MONTH
     requests = rate * MONTH_S
     busy_hours = output_per_s * MONTH_S / tokens_per_s_per_device / SECONDS_PER_HOUR
     cost = hours * price

@@ -17,6 +17,7 @@ from app.state import badge, draw, mode, sentences, t, translated, words
 from experiments.planner_view import best, fastest, least_certain, marks, plan_command, times_the_cost
 from experiments.report.words import MISSING, number
 from experiments.store import Run
+from ledger.money import HOURS_A_MONTH
 
 GIB = 2**30
 Plan = Mapping[str, Any]
@@ -90,6 +91,7 @@ def _sentence(result: Mapping[str, Any], plan: Plan) -> str:
         how=_how(plan),
         rate=number(result["traffic"]["requests_per_s"]),
         cost=number(plan["cost_per_million_output_tokens"]),
+        month=number(HOURS_A_MONTH * plan["cost_per_hour"]),
         user=number(plan["tokens_per_s_per_user"]),
     )
 

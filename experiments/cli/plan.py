@@ -9,6 +9,7 @@ import typer
 
 from experiments.cli import options
 from experiments.cli.output import CANCELLED, DONE, Failed, note, print_json
+from ledger.money import HOURS_A_MONTH
 
 Listed = str | None
 
@@ -81,13 +82,13 @@ def print_plan(result: Mapping[str, Any]) -> None:
     """A row a plan, then of each what binds it and its launch lines, then what was pruned."""
     from experiments.cli.tables import console, number, plain_table
 
-    table = plain_table("plan", "simulated", "replicas", "cards", "per M tokens", "per hour", "tokens/s/user",
+    table = plain_table("plan", "simulated", "replicas", "cards", "per M tokens", "per month", "tokens/s/user",
                         "tokens/s/card", "TTFT p95, s", "TPOT p95, ms", "front")  # fmt: skip
     for one in result["plans"]:
         tpot = one["tpot_s"]["p95"]
         table.add_row(
             str(one["id"]), one["label"], str(one["replicas"]), str(one["devices"]),
-            number(one["cost_per_million_output_tokens"]), number(one["cost_per_hour"]),
+            number(one["cost_per_million_output_tokens"]), number(HOURS_A_MONTH * one["cost_per_hour"]),
             number(one["tokens_per_s_per_user"]), number(one["tokens_per_s_per_card"]), number(one["ttft_s"]["p95"]),
             number(None if tpot is None else 1e3 * tpot), "yes" if one["on_front"] else "",
         )  # fmt: skip
