@@ -24,6 +24,7 @@ __all__ = [
     "factorial",
     "format_of",
     "headline",
+    "jitter",
     "markdown",
     "other_terms",
     "page",

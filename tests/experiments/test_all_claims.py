@@ -382,6 +382,6 @@ def test_the_command_prints_a_line_a_row(capsys, monkeypatch, tmp_path: Path) ->
     assert command(["claims", "--all", "--quick"]) == 0
     told = capsys.readouterr().out
     assert "C24 can't run here: no second process" in told and "simulated instead: trilemma simulate" in told
-    assert "C16 not decided in quick mode: " in told and "1 cannot run here" in told
+    assert "C16 not decided in quick mode: " in told and "1 can't run here" in told
     assert command(["claims", "--all", "--quick", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["quick"] is True

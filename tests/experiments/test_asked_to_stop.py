@@ -18,7 +18,7 @@ from tests.core_engine.conftest import make_llama
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     directory = tmp_path_factory.mktemp("tiny")
-    make_llama(directory)
+    make_llama(directory, max_position_embeddings=8192)
     return {"model": str(directory)}
 
 
