@@ -41,7 +41,7 @@ def sidebar() -> None:
             set_address(lang=chosen)  # another page of the navigation drops it
         device = t("nav.device_line", cpu=cpu_name(), threads=resolve_threads(0))
         lines = [
-            f"{t('nav.device')}: {device}",
+            f"{t('nav.device')}{t('colon')}{device}",
             kernels_line(),
             t("nav.assumed_price", price=price_text()),
             t("nav.version", version=version()),

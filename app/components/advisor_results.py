@@ -69,7 +69,8 @@ def _cause(finding: Finding, *, first: bool) -> None:
         if finding.follows_from is not None:
             st.caption(t("advisor.follows_from", cause=cause_name(finding.follows_from)))
         for bound in finding.bounds:
-            st.caption(f":orange[▲] {escape(f'{bound.claim}: {translated(bound.text)}')}")
+            said = f"{bound.claim}{t('colon')}{translated(bound.text)}"
+            st.caption(f":orange[▲] {escape(said)}")
 
 
 def _missing(one: Missing) -> None:

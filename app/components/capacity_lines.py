@@ -89,7 +89,8 @@ def _savings(advice: Mapping[str, Any]) -> None:
         quality = t("capacity.quality_unknown") if one["quality"] is None else t(
             "capacity.quality", verdict=t(one["quality"])
         )  # fmt: skip
-        told = f"{lever_name(one['lever'])}: {number(one['saved_pct'])} %{ends} {money} {where} · {quality} · {source}"
+        saved = f"{lever_name(one['lever'])}{t('colon')}{number(one['saved_pct'])} %{ends}"
+        told = f"{saved} {money} {where} · {quality} · {source}"
         st.markdown(f"{badge(one['provenance'])} {escape(told)}")
     if len(advice["savings"]) > 1:
         st.caption(t("capacity.not_summed"))

@@ -55,5 +55,5 @@ def ran_with(result: Mapping[str, Any], names: tuple[str, str]) -> None:
     found = [arm.get("kernels") or {} for arm in result["arms"]]
     entry = VARIABLES.get(result["variable"])
     if entry is not None and entry.group == "kernels" and all(arm.get("kernels") for arm in found):
-        lines = (f"{name}: {kernels_line(arm)}" for name, arm in zip(names, found, strict=True))
+        lines = (f"{name}{t('colon')}{kernels_line(arm)}" for name, arm in zip(names, found, strict=True))
         st.caption("  \n".join(lines))

@@ -22,7 +22,7 @@ def step_name(text: str) -> str:
 
 def varied_name(name: str) -> str:
     """A variable with the values that it is profiled under."""
-    return t("prof.vary_none") if name == NOTHING else f"{t('var.' + name)}: {', '.join(VARIED[name])}"
+    return t("prof.vary_none") if name == NOTHING else f"{t('var.' + name)}{t('colon')}{', '.join(VARIED[name])}"
 
 
 def arm_name(result: Mapping[str, Any], value: Any) -> str:

@@ -179,7 +179,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         st.caption(t("result.no_prediction", reason=arm.not_predicted))
         return
     for account in arm.predicted:
-        st.markdown(f"{t(f'accounts.{account.name}')}: {escape(translated(account.how))}")
+        st.markdown(f"{t(f'accounts.{account.name}')}{t('colon')}{escape(translated(account.how))}")
     line = t(
         "result.kv_used_line",
         formula=arm.kv_formula,
@@ -188,7 +188,7 @@ def _arithmetic(arm: ArmMemory) -> None:
         total=f"{arm.kv_used_bytes:,}",
         mib=number(arm.kv_used_bytes / 2**20),
     )
-    st.markdown(f"{t('result.kv_used')}: {escape(line)}")
+    st.markdown(f"{t('result.kv_used')}{t('colon')}{escape(line)}")
 
 
 def timeline(found: Sequence[ArmTimeline], names: tuple[str, str]) -> None:

@@ -118,7 +118,7 @@ def _forms(tables: Sequence[TaskTable], result: Mapping[str, Any]) -> None:
         with st.container(key="forms_table"):
             st.table(pd.DataFrame([line for table in tables for line in _lines(table)]), hide_index=True)
         for one in result["unavailable"]:
-            st.caption(escape(f"{form_name(one['form'])}: {translated(one['reason'])}"))
+            st.caption(escape(f"{form_name(one['form'])}{t('colon')}{translated(one['reason'])}"))
         if rows:
             with st.expander(t("quant.every_figure")):
                 st.caption(t("spec.details_caption"))
