@@ -71,7 +71,9 @@ def roof(view: RooflineView) -> None:
         section_head(title, t("roofline.roof_caption"), pd.DataFrame(roofline_rows(view)), "roofline")
         key = _chosen(view)
         roofs = [{**item, "name": _roof_name(item)} for item in view.roofs]
-        points = [{**point, "bound": t(f"bound.{point['bound']}")} for point in view.points]
+        points = [
+            {**point, "name": translated(point["name"]), "bound": t(f"bound.{point['bound']}")} for point in view.points
+        ]
         chart = roofline_chart(points, roofs, key, mode(), words("chart."))
         draw(chart, t("alt.roofline"), key="roof-chart", on_select=_take_click, selection_mode=SELECTION)
     with narrow, st.container(border=True):
@@ -125,7 +127,7 @@ def _card(view: RooflineView) -> None:
 
 def _operator_label(key: str) -> str:
     phase, _, name = key.partition(": ")
-    return f"{name} · {t(f'roofline.phase_{phase}')}"
+    return f"{translated(name)} · {t(f'roofline.phase_{phase}')}"
 
 
 def times(view: RooflineView) -> None:
@@ -134,7 +136,7 @@ def times(view: RooflineView) -> None:
         rows = [
             {
                 t("roofline.phase"): t(f"roofline.phase_{point['phase']}"),
-                t("roofline.operator"): point["name"],
+                t("roofline.operator"): translated(point["name"]),
                 t("roofline.time_us"): point["time_s"] * 1e6,
                 t("roofline.share"): point["share"],
                 t("roofline.bound"): t("bound." + point["bound"]),
@@ -153,7 +155,7 @@ def times(view: RooflineView) -> None:
 
 def _bar(row: dict[str, Any]) -> dict[str, Any]:
     if row["key"]:
-        return {**row, "bound": t(f"bound.{row['bound']}")}
+        return {**row, "name": translated(row["name"]), "bound": t(f"bound.{row['bound']}")}
     return {**row, "name": t("roofline.others", count=row["count"]), "bound": MISSING}
 
 
@@ -194,7 +196,7 @@ def table(view: RooflineView) -> None:
         rows = [
             {
                 t("roofline.phase"): t(f"roofline.phase_{point['phase']}"),
-                t("roofline.operator"): point["name"],
+                t("roofline.operator"): translated(point["name"]),
                 t("roofline.layers"): point["count"],
                 t("roofline.gflop"): point["flops"] / GIGA,
                 t("roofline.weight_gb"): point["weight_bytes"] / GIGA,
