@@ -16,6 +16,7 @@ from typing import Any
 
 from experiments.store import data_home
 from experiments.whole_file import write_whole
+from ledger.counted import counted
 from ledger.errors import CannotRunError, InputError
 from ledger.hardware import Accelerator, accelerator
 
@@ -110,7 +111,7 @@ def this_machine(device: str | None = None) -> Accelerator | None:
 
 def as_accelerator(entry: Mapping[str, Any], calibration: Mapping[str, Any]) -> Accelerator:
     """One calibrated device as an accelerator."""
-    threads = f", {calibration['threads']} threads" if entry["device"] == "cpu" else ""
+    threads = f", {counted(calibration['threads'], 'thread')}" if entry["device"] == "cpu" else ""
     return Accelerator(
         name="this",
         label=f"this machine ({entry['name']})",
@@ -165,7 +166,7 @@ def _cpu_label() -> str:
 
     from core_engine.environment import cpu_name
 
-    return f"{cpu_name()}, {torch.get_num_threads()} threads"
+    return f"{cpu_name()}, {counted(torch.get_num_threads(), 'thread')}"
 
 
 def _memory(device: str) -> tuple[int, str]:

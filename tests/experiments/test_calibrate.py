@@ -71,6 +71,12 @@ def test_the_stored_calibration_is_this_machine() -> None:
     assert calibrate.find_accelerator("h100").name == "h100-sxm"
 
 
+def test_one_thread_is_a_thread() -> None:
+    calibrate.store(result(threads=1))
+    (source,) = calibrate.find_accelerator("this").sources
+    assert "1 thread" in source and "threads" not in source
+
+
 def test_a_gpu_comes_before_the_processor_and_both_can_be_asked_for() -> None:
     cpu = result()["devices"][0]
     calibrate.store(result(devices=[{**cpu, "device": "cuda", "memory_bytes": 5}, cpu]))
