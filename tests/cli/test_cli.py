@@ -163,6 +163,8 @@ def test_doctor_tells_what_is_here(capsys: pytest.CaptureFixture[str]) -> None:
     } <= names
     (quantized,) = [check["value"] for check in found["checks"] if check["name"] == "quantized models"]
     assert re.fullmatch(r"\d+ calibrated in .*quant, [\d,.]+ of at most 4,096 MiB", quantized)
+    assert run(["doctor"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1].startswith("ready: trilemma ui opens the page")
 
 
 @pytest.mark.usefixtures("worker_here")
