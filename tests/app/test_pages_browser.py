@@ -63,7 +63,7 @@ def runs(visit: Visit, run: str = "picker.run") -> None:
     """Press Run, or what the page calls it, and wait for the result of that run; the page may show an earlier one."""
     visit.button(run).click()
     visit.button("picker.cancel").wait_for()
-    visit.button(run).wait_for(timeout=RESULT_MS)
+    visit.button("picker.cancel").wait_for(state="detached", timeout=RESULT_MS)
     visit.reads("result.export")
 
 
