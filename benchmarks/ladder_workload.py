@@ -3,9 +3,9 @@
     python benchmarks/ladder_workload.py [--case tight|chat|documents|all] [--store DIR] [--slice-s 540] [--out FILE]
 
 `tight`: requests of very different lengths, all at once, in KV memory that holds few of them whole. Continuous batching
-with paging and INT8 KV have to be adopted; speculation (look-up, on texts that repeat nothing), a planted loss of
-quality (two-bit KV, keys per token) and a planted slow step (two seats) must not be; goodput at the end is at least 1.3
-times that of the start. `chat` and `documents` have to end at least as good in every guarded curve as they began.
+with paging and INT8 KV have to be adopted; speculation (drafts of a trained head for many sequences at once), a planted
+loss of quality (two-bit KV, keys per token) and a planted slow step (two seats) must not be; goodput at the end is at
+least 1.3 times that of the start. `chat` and `documents` have to end at least as good in every guarded curve as they began.
 
 About 20, 8 and 12 minutes on 2 quiet cores. With --slice-s it stops after so many seconds with exit code 75; the same
 command goes on where it was. Exit code 0 when every condition holds, 1 when one does not; each is printed.
@@ -31,6 +31,8 @@ NOT_FINISHED = 75
 LEAST_GOODPUT = 1.3
 LOSS, SLOW = "planted quality loss", "planted slow step"
 LADDER = ("continuous-paged", "kv-int8", "speculation")
+# A greedy model of this size repeats itself, so that look-up finds drafts even where no prompt repeats anything.
+TIGHT = ("continuous-paged", "kv-int8", "draft")
 WORKLOAD = """name = "tight"
 description = "Answers of very different lengths, all at once; each states a limit of 192 tokens."
 requests = 28
@@ -48,9 +50,10 @@ def tight(folder: Path) -> Spec:
     path.write_text(WORKLOAD, "utf-8")
     return {
         "workload": str(path),
-        "slo": "ttft_p95=8,itl_p95=0.5",
+        "slo": "ttft_p95=8,itl_p95=1",  # gaps allow a full batch of 32-bit steps on one slow core
+        "repeats": 3,
         "settings": {"dtype": "fp32", "kv_memory_mib": 64, "max_num_seqs": 16, "draft_control": "fixed"},
-        "steps": LADDER,
+        "steps": TIGHT,
         "own": [[LOSS, {"kv_dtype": "int2", "kv_key_axis": "token"}], [SLOW, {"max_num_seqs": 2}]],
     }
 
