@@ -5,7 +5,8 @@
 `tight`: requests of very different lengths, all at once, in KV memory that holds few of them whole. Continuous batching
 with paging and INT8 KV have to be adopted; speculation (drafts of a trained head for many sequences at once), a planted
 loss of quality (two-bit KV, keys per token) and a planted slow step (two seats) must not be; goodput at the end is at
-least 1.3 times that of the start. `chat` and `documents` have to end at least as good in every guarded curve as they began.
+least 1.3 times that of the start. `chat` and `documents` have to end at least as good in every guarded curve as they began,
+or within the objective that allows more.
 
 About 20, 8 and 12 minutes on 2 quiet cores. With --slice-s it stops after so many seconds with exit code 75; the same
 command goes on where it was. Exit code 0 when every condition holds, 1 when one does not; each is printed.
@@ -51,7 +52,6 @@ def tight(folder: Path) -> Spec:
     return {
         "workload": str(path),
         "slo": "ttft_p95=8,itl_p95=1",  # gaps allow a full batch of 32-bit steps on one slow core
-        "repeats": 3,
         "settings": {"dtype": "fp32", "kv_memory_mib": 64, "max_num_seqs": 16, "draft_control": "fixed"},
         "steps": TIGHT,
         "own": [[LOSS, {"kv_dtype": "int2", "kv_key_axis": "token"}], [SLOW, {"max_num_seqs": 2}]],
@@ -83,12 +83,22 @@ def as_built(result: Mapping[str, Any]) -> list[tuple[str, bool]]:
 
 
 def no_worse(result: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """No guarded curve of the end is worse than the start's."""
+    """No guarded curve of the end is worse than the start's, beyond what an objective on it allows."""
     if result["overall"] is None:
         return [("the end is the start", True)]
+    allowed = {
+        curve["name"]: " and within its objective"
+        for reason in result["overall"]["reasons"] if reason["code"] == "allowed" for curve in reason["curves"]
+    }  # fmt: skip
     curves = {one["name"]: one for one in result["overall"]["comparison"]["curves"] if one["name"] in GUARDED}
-    return [(f"{name}: {one['verdict']} ({one['change_pct']:+.1f} %)" if one["change_pct"] is not None else name,
-             one["verdict"] != "worse") for name, one in curves.items()]  # fmt: skip
+    return [
+        (f"{name}: {one['verdict']}{allowed.get(name, '')}{_change(one)}", one["verdict"] != "worse" or name in allowed)
+        for name, one in curves.items()
+    ]
+
+
+def _change(curve: Mapping[str, Any]) -> str:
+    return "" if curve["change_pct"] is None else f" ({curve['change_pct']:+.1f} %)"
 
 
 def goodput_times(result: Mapping[str, Any]) -> float | None:
