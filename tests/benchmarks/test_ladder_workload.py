@@ -28,10 +28,10 @@ def result(outcomes: dict[str, str], goodput: float | None = 80.0, **more: Any) 
              for name, outcome in outcomes.items()]  # fmt: skip
     curve = {"name": "goodput_rps", "change_pct": goodput, "verdict": "better",
              "samples": {"baseline": [0.0, 0.0], "candidate": [1.0, 1.0]}, **more}  # fmt: skip
-    return {"steps": steps, "overall": {"comparison": {"curves": [curve]}}}
+    return {"steps": steps, "overall": {"reasons": [], "comparison": {"curves": [curve]}}}
 
 
-RIGHT = {"continuous-paged": "adopted", "kv-int8": "adopted", "speculation": "rolled back",
+RIGHT = {"continuous-paged": "adopted", "kv-int8": "adopted", "draft": "rolled back",
          ladder_workload.LOSS: "rolled back", ladder_workload.SLOW: "rolled back"}  # fmt: skip
 
 
@@ -56,4 +56,7 @@ def test_a_loss_that_was_refused_for_something_else_does_not_count() -> None:
 def test_an_end_that_is_worse_in_a_guarded_curve_fails() -> None:
     worse = result(RIGHT, -20.0, verdict="worse")
     assert [one for _, one in ladder_workload.no_worse(worse)] == [False]
+    name = worse["overall"]["comparison"]["curves"][0]["name"]
+    worse["overall"]["reasons"] = [{"code": "allowed", "curves": [{"name": name}]}]
+    assert [one for _, one in ladder_workload.no_worse(worse)] == [True], "an objective on it allows that"
     assert [one for _, one in ladder_workload.no_worse({"overall": None})] == [True]
