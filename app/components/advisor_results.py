@@ -157,4 +157,4 @@ def _flags(made: Advice) -> None:
     for flag in made.flags:
         note = f" {escape(translated(flag.note))}" if flag.note else ""
         typed = f"`{flag.text}`" if flag.text else ""
-        st.markdown(f"{flag.engine}: {typed}{note}")
+        st.markdown(f"{flag.engine}{t('colon')}{typed}{note}")
