@@ -17,9 +17,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from experiments.claims import budget, load_claims
-from experiments.claims.run_all import stored_run
 from experiments.kinds import kind_of
 from experiments.store import Store
+from experiments.within import finished_run
 
 TABLE = Path(budget.__file__).with_name("running.toml")
 ROUND_S = 5
@@ -31,9 +31,10 @@ def measured(store: Store) -> dict[str, float]:
     for claim in load_claims():
         if claim.state != "checkable":
             continue
-        run = stored_run(kind_of("claim").check({"claim": claim.id}), store)
-        if run is not None and run.result is not None and "took_s" in run.result:
-            found[claim.id] = float(run.result["took_s"])
+        run = finished_run(store, "claim", kind_of("claim").check({"claim": claim.id}))
+        took = None if run is None else budget.seconds_of(run.result or {})
+        if took is not None:
+            found[claim.id] = took
     return found
 
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from experiments.loadgen import Cancelled
 from experiments.processes import process_started
-from experiments.store import Store
-from experiments.store.identity import identity
+from experiments.store import Run, Store
+from experiments.store.identity import code_hash, environment, identity, spec_hash
 
 
 def run_kept(
@@ -28,3 +28,12 @@ def run_kept(
         raise
     store.update_run(run_id, state="done", result=result)
     return result
+
+
+def finished_run(
+    store: Store, kind: str, spec: Mapping[str, Any], where: Mapping[str, Any] | None = None
+) -> Run | None:
+    """The newest finished run of a kind with the same spec, code, models and machine. where: those, if they are known
+    (identity.environment of the spec)."""
+    found = store.find(kind, spec_hash(spec), code_hash(), where or environment(spec), limit=1)
+    return found[0] if found and found[0].result is not None else None

@@ -56,7 +56,12 @@ def estimates(
 
 def _took_here(spec: Mapping[str, Any], store: Store, where: Mapping[str, Any] | None) -> float | None:
     runs = store.find("claim", spec_hash(spec), environment=where or environment(spec), limit=1)
-    took = (runs[0].result or {}).get("took_s") if runs else None
+    return seconds_of((runs[0].result or {}) if runs else {})
+
+
+def seconds_of(result: Mapping[str, Any]) -> float | None:
+    """What a check took, from its result; None where it judged an experiment of before (`ran_at`)."""
+    took = None if result.get("ran_at") else result.get("took_s")
     return float(took) if isinstance(took, int | float) else None
 
 

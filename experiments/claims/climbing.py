@@ -33,9 +33,15 @@ def climbs(options: Mapping[str, Any], ladder: Ladder) -> dict[str, Any]:
 
 
 def returns(options: Mapping[str, Any], ladder: Ladder) -> dict[str, Any]:
-    """C43: whether the measured return on effort has the article's order."""
+    """C43: whether the measured return on effort has the article's order. A ladder of before has its date, `ran_at`."""
     result = ladder(spec_of(options))
-    return {**_judged(judge_order, result), "evidence": return_rows(result)}
+    found = {**_judged(judge_order, result), "evidence": return_rows(result)}
+    if (ran_at := result.get("ran_at")) is None:
+        return found
+    for lang in ("en", "zh"):
+        says, name = Says(lang), "reason" if lang == "en" else "reason_zh"
+        found[name] += says("gap") + says("claim_read_again", run_id=result["run_id"], at=ran_at)
+    return {**found, "ran_at": ran_at}
 
 
 def _judged(judge: Callable[[Mapping[str, Any], str], Verdict], result: Mapping[str, Any]) -> dict[str, Any]:

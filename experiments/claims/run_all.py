@@ -26,8 +26,8 @@ from experiments.claims.spec import ClaimsSpec
 from experiments.kinds import kind_of
 from experiments.loadgen import Cancelled
 from experiments.store import DamagedRecord, Run, Store
-from experiments.store.identity import code_hash, environment, spec_hash
-from experiments.within import run_kept
+from experiments.store.identity import code_hash, environment
+from experiments.within import finished_run, run_kept
 from ledger.errors import CannotRunError, InputError, is_out_of_memory
 
 NOT_IN_QUICK, CANT_RUN, FAILED, TAUGHT = "not decided in quick mode", "cannot run here", "failed", "lab"
@@ -61,13 +61,6 @@ def run_claims(
     """
     checked = spec if isinstance(spec, ClaimsSpec) else ClaimsSpec.from_dict(spec)
     return _All(checked, store, run_id, on_live, should_cancel, run_row or _as_run(store), now).run()
-
-
-def stored_run(spec: Mapping[str, Any], store: Store, where: Mapping[str, Any] | None = None) -> Run | None:
-    """The newest finished run of a row with the same spec, code, models and machine. where: those, if they are known
-    (identity.environment of the spec)."""
-    found = store.find("claim", spec_hash(spec), code_hash(), where or environment(spec), limit=1)
-    return found[0] if found and found[0].result is not None else None
 
 
 def _as_run(store: Store) -> RunRow:
@@ -138,7 +131,7 @@ class _All:
         return self._ran(claim, allowed)
 
     def _stored(self, claim: Claim) -> Run | None:
-        return stored_run(self.specs[claim.id], self.store, self.environment)
+        return finished_run(self.store, "claim", self.specs[claim.id], self.environment)
 
     def _ran(self, claim: Claim, allowed: float | None) -> Row:
         """Run it, for `allowed` seconds at most; what went wrong in it is the row's, not the others'."""

@@ -53,7 +53,7 @@ from experiments.quality.evaluation import Evaluation
 from experiments.quality.items import Item
 from experiments.quality.texts import Text
 from experiments.store import Store
-from experiments.within import run_kept
+from experiments.within import finished_run, run_kept
 from ledger.errors import InputError
 
 CHECKED_BY_FORMULA: dict[str, Callable[[], dict[str, Any]]] = {
@@ -120,6 +120,8 @@ CHECKED_BY_LADDER: dict[str, Callable[[Mapping[str, Any], climbing.Ladder], dict
     "C31": climbing.climbs,
     "C43": climbing.returns,
 }
+# Judge an experiment that another check runs too (C31's ladder), so a finished one is read and not run again.
+READ_AGAIN = {"C43"}
 CHECKED_BY_LEVERS: dict[str, Callable[[Mapping[str, Any], cost_levers.Levers], dict[str, Any]]] = {
     "C49": cost_levers.check,
 }
@@ -194,7 +196,7 @@ def run_claim(
             "sweep": sweep, "jitter": jitter, "cache": cache, "ladder": ladder, "levers": levers, "compare": compare,
             "factorial": factorial,
         }[kind]  # fmt: skip
-        runs = given or _stored(kind, store or Store(), on_live, should_cancel)
+        runs = given or _stored(kind, store or Store(), on_live, should_cancel, anew=claim.id not in READ_AGAIN)
         found = CHECKED_BY_KIND[kind][claim.id](options or {}, runs)
     elif claim.lab:
         found = {"verdict": "lab", "reason": f"a lab teaches it: trilemma lab show {claim.lab}", "evidence": []}
@@ -273,16 +275,27 @@ def _stored_drafts(
 
 
 def _stored(
-    kind: str, store: Store, on_live: Callable[[dict[str, Any]], None], should_cancel: Callable[[], bool]
+    kind: str,
+    store: Store,
+    on_live: Callable[[dict[str, Any]], None],
+    should_cancel: Callable[[], bool],
+    *,
+    anew: bool,
 ) -> Callable[[dict[str, Any]], Mapping[str, Any]]:
-    """Runs an experiment of a kind in this process and keeps it as a run of its own: the evidence can be opened."""
+    """Runs an experiment of a kind in this process and keeps it as a run of its own: the evidence can be opened.
+
+    anew: without it a finished run of the same spec, code, models and machine is taken, with its date as `ran_at`.
+    """
 
     def measure(spec: dict[str, Any]) -> Mapping[str, Any]:
         found = kind_of(kind)
+        checked = found.check(spec)
+        if not anew and (kept := finished_run(store, kind, checked)) is not None:
+            return {**(kept.result or {}), "ran_at": kept.updated_at}
         return run_kept(
             store,
             kind,
-            found.check(spec),
+            checked,
             lambda run_id: found.run(store.get_run(run_id), store, on_live, should_cancel),
         )
 

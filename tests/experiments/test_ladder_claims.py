@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from experiments.claims import run_claim
+from experiments.claims.budget import seconds_of
 from experiments.claims.climbing import spec_of
 from experiments.kinds import KINDS
 from experiments.playbook.roi import order_of, return_rows
+from experiments.store import Store
 from tests.experiments.playbook.test_ladder_parts import curve, step_row
 
 BETTER = {"code": "better", "curves": []}
@@ -84,6 +88,22 @@ def test_c43_does_not_hold_in_full_where_later_steps_return_alike() -> None:
             *(row(name, "rolled back", -4) for name in ("kv-int8", "w8a8", "speculation", "pd"))]  # fmt: skip
     found = run_claim("C43", ladder=lambda spec: ladder(*rows))
     assert found["verdict"] == "holds with a limit" and "told apart" in found["reason"]
+
+
+def test_c43_judges_the_finished_ladder_of_c31_with_its_date(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = []
+    kind = dataclasses.replace(KINDS["ladder"], run=lambda run, *_: ran.append(run.id) or ladder(*ADOPTED))
+    monkeypatch.setitem(KINDS, "ladder", kind)
+    store = Store(tmp_path / "runs.sqlite3")
+    climbed = run_claim("C31", store=store)
+    found = run_claim("C43", store=store)
+    assert len(ran) == 1 and climbed["evidence"] and found["verdict"] == "holds with a limit"
+    assert found["ran_at"] == store.get_run(ran[0]).updated_at
+    assert found["ran_at"] in found["reason"] and found["ran_at"] in found["reason_zh"]
+    assert seconds_of({"took_s": 1.5, **found}) is None, "what reading took is not what climbing takes"
+    run_claim("C43", store=store, options={"repeats": 2})
+    run_claim("C31", store=store)
+    assert len(ran) == 3, "another spec is another ladder, and C31 always climbs"
 
 
 def test_both_ask_for_a_valid_ladder_and_the_user_may_change_its_load() -> None:
