@@ -196,6 +196,21 @@ def _says_plan(spec: Spec) -> str:
     return _joined(spec["model"], f"{spec['rate_rps']:g}/s on {','.join(spec['gpus'])}", spec.get("slo") or "")
 
 
+# -- calibrate -----------------------------------------------------------------------------------------------------
+
+
+def _check_calibrate(spec: Spec) -> dict[str, Any]:
+    from experiments.calibration_job import CalibrationSpec
+
+    return CalibrationSpec.from_dict(spec).to_dict()
+
+
+def _run_calibrate(run: Run, store: Store, on_live: OnLive, should_cancel: ShouldCancel) -> dict[str, Any]:
+    from experiments.calibration_job import run_calibration
+
+    return run_calibration(run.spec, run.id, on_live, should_cancel)
+
+
 # -- jitter --------------------------------------------------------------------------------------------------------
 
 
@@ -362,6 +377,11 @@ KINDS: dict[str, Kind] = {
         has_events=True,
     ),
     "plan": Kind(check=_check_plan, run=_run_plan, says=_says_plan),
+    "calibrate": Kind(
+        check=_check_calibrate,
+        run=_run_calibrate,
+        says=lambda spec: _joined(spec["what"], _settings(spec)),
+    ),
     "jitter": Kind(check=_check_jitter, run=_run_jitter, says=_says_jitter, has_events=True),
     "cache": Kind(check=_check_cache, run=_run_cache, says=_says_cache, has_events=True),
     "ladder": Kind(check=_check_ladder, run=_run_ladder, says=_says_ladder, resumable="a ladder", has_events=True),

@@ -9,7 +9,7 @@ import streamlit as st
 from app.components.inputs import choice
 from app.components.section import escape
 from app.state import badge, t, translated
-from experiments.calibrate import this_machine
+from experiments.calibrate import calibration_file, this_machine
 from experiments.report.words import number
 from ledger.errors import InputError
 from ledger.hardware import Accelerator, catalogue
@@ -17,7 +17,7 @@ from ledger.hardware import Accelerator, catalogue
 THIS = "this"
 DEFAULT_GPU = "l4"
 GIB = 2**30
-CACHED_S = 30  # a calibration made meanwhile is seen after so long
+CACHED_S = 30  # a change of the user's own hardware file is seen after so long
 
 
 def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
@@ -29,9 +29,18 @@ def gpu_choice(page: str, default: str = DEFAULT_GPU) -> str:
     return choice(page, "gpu", t("calc.gpu"), list(found), default, lambda name: _label(found[name]))
 
 
-@st.cache_data(ttl=CACHED_S, show_spinner=False)
 def cards() -> dict[str, Accelerator]:
     """Name -> card; this machine, when it is calibrated, first. Without the user's own when their file is wrong."""
+    try:
+        calibrated = calibration_file().stat().st_mtime_ns
+    except OSError:
+        calibrated = 0
+    return _cards(calibrated)
+
+
+@st.cache_data(max_entries=2, ttl=CACHED_S, show_spinner=False)
+def _cards(calibrated: int) -> dict[str, Accelerator]:
+    """calibrated keys the cache: what was measured a moment ago is seen at once."""
     this = this_machine()
     return ({THIS: this} if this is not None else {}) | catalogue(with_own=own_file_fault() is None)
 

@@ -45,6 +45,7 @@ PAGES: dict[str, str] = {
     "ladder": "playbook",
     "cache": "caching",
     "claims": "claims",
+    "calibrate": "settings",
 }
 
 

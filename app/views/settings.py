@@ -10,6 +10,7 @@ from typing import Any
 
 import streamlit as st
 
+from app.components.calibrations import calibrations
 from app.components.hardware import ceilings
 from app.components.kernels import kernels_line
 from app.components.objectives import EXAMPLE
@@ -54,6 +55,8 @@ def page() -> None:
         _data()
     with st.container(border=True):
         _device()
+    with st.container(border=True):
+        calibrations()
     left, right = st.columns(2)
     with left, st.container(border=True, height="stretch"):
         st.markdown(f"## {t('settings.keyboard')}")

@@ -6,50 +6,38 @@ from typing import Annotated, Any
 
 import typer
 
-from experiments.cli.numbers import whole
-from experiments.cli.options import Json, Set
+from experiments.cli.measure import run_job
+from experiments.cli.options import Json, Set, settings
 from experiments.cli.output import note, print_json
 from ledger.counted import counted
-from ledger.errors import InputError
 
 
 def calibrate(
     threads: Annotated[str, typer.Option("--threads", metavar="N", help="Threads; 0 = as the engine uses.")] = "0",
     simulator: Annotated[
-        bool, typer.Option("--simulator", help="Fit the simulator to the engine of these settings (2 min) instead.")
+        bool, typer.Option("--simulator", help="The second: fit the simulator to the engine of these settings.")
     ] = False,
     sets: Set = None,
     as_json: Json = False,
 ) -> None:
-    """Measure memory bandwidth and matrix rates of this machine (20 s); stop other work for good figures."""
-    if simulator:
-        _calibrate_simulator(threads, sets, as_json=as_json)
-        return
-    if sets:
-        raise InputError("--set", sets[0], "--simulator beside it: ceilings depend on no setting")
-    from experiments import calibrate as measuring
+    """Measure this machine, with nothing else at work on it.
 
-    count = whole("--threads", threads) or 0
-    result = measuring.calibrate(count, on_progress=lambda what, _share: note(what))
-    note(f"kept in {measuring.store(result)}")
+    Without an option its ceilings, memory bandwidth and matrix rates (20 s): for roofline and ledger (--gpu this). With
+    --simulator how long the engine's steps take (2 min): for simulate, plan and what the advisor predicts.
+    """
+    from experiments.calibration_job import CEILINGS, SIMULATOR, CalibrationSpec
+
+    what = SIMULATOR if simulator else CEILINGS
+    spec = CalibrationSpec.from_dict({"what": what, "threads": threads, "settings": settings(sets)})
+    _, result = run_job("calibrate", spec.to_dict(), [what])
+    note(f"kept in {result['kept_in']}")
     if as_json:
-        print_json(result)
+        print_json(result["found"])
     else:
-        _print(result)
+        (_print_fit if simulator else _print)(result["found"])
 
 
-def _calibrate_simulator(threads: str, sets: list[str] | None, *, as_json: bool) -> None:
-    from experiments.cli.options import settings
-    from experiments.simulator.calibration import calibrate_simulator, store
-
-    chosen = settings(sets)
-    if count := whole("--threads", threads):
-        chosen["threads"] = count
-    entry = calibrate_simulator(chosen, report=note)
-    note(f"kept in {store(entry)}")
-    if as_json:
-        print_json(entry)
-        return
+def _print_fit(entry: dict[str, Any]) -> None:
     from experiments.cli.tables import console, plain_table
 
     table = plain_table("error of step times", "mean", "p95", "max")

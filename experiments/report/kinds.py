@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from experiments.report.bench import of_bench
 from experiments.report.cache import of_cache
+from experiments.report.calibration import of_calibration
 from experiments.report.claim import of_claim
 from experiments.report.claims import of_claims
 from experiments.report.comparison import of_comparison
@@ -36,4 +37,5 @@ BUILDERS: dict[str, Builder] = {
     "ladder": of_ladder,
     "cache": of_cache,
     "levers": of_levers,
+    "calibrate": of_calibration,
 }

@@ -6,6 +6,8 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from experiments.calibration_job import SIMULATOR
+
 Spec = Mapping[str, Any]
 Parts = list[str]
 LOAD = {
@@ -163,6 +165,12 @@ def _levers(spec: Spec) -> Parts:
     return ["levers", "--levers", chosen, *options, *_sets(spec.get("settings"))]
 
 
+def _calibrate(spec: Spec) -> Parts:
+    simulator = ["--simulator"] if spec.get("what") == SIMULATOR else []
+    return ["calibrate", *simulator, *_options({"threads": spec.get("threads") or None}, {"threads": "--threads"}),
+            *_sets(spec.get("settings"))]  # fmt: skip
+
+
 def _claim(spec: Spec) -> Parts:
     options = spec.get("options") or {}
     asked = _options(options, {"repeats": "--repeats", "num_requests": "--requests"})
@@ -178,5 +186,5 @@ def _claims(spec: Spec) -> Parts:
 COMMANDS: dict[str, Callable[[Spec], Parts]] = {
     "bench": _bench, "compare": _compare, "sweep": _sweep, "jitter": _jitter, "factorial": _factorial, "eval": _eval,
     "speculation": _speculation, "profile": _profile, "claim": _claim, "claims": _claims, "plan": _plan,
-    "ladder": _ladder, "cache": _cache, "levers": _levers,
+    "ladder": _ladder, "cache": _cache, "levers": _levers, "calibrate": _calibrate,
 }  # fmt: skip

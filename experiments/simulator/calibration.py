@@ -24,6 +24,7 @@ from statistics import median
 from typing import Any
 
 from core_engine.config import EngineConfig
+from experiments.asked_to_stop import go_on
 from experiments.simulator.design import Designed, design
 from experiments.simulator.fit import Fit, Observation, fit
 from experiments.store import data_home
@@ -259,6 +260,7 @@ def _design_timings(engine: Any, steps: Sequence[Designed], budget_s: float) -> 
     while rounds < MOST_ROUNDS and (rounds < FEWEST_ROUNDS or time.perf_counter() - began < budget_s):
         order = range(len(plans)) if rounds % 2 == 0 else reversed(range(len(plans)))
         for place in order:
+            go_on()
             seconds[place].append(_timed(engine, plans[place]))
             if rounds >= FEWEST_ROUNDS and time.perf_counter() - began > budget_s:
                 break
@@ -340,6 +342,7 @@ def _run_observations(engine: Any, times: StepTimes, report: Report) -> tuple[li
         engine.add([2 + (number + place) % 5 for place in range(prompt - number % 3)], params)
     engine.expect_more_arrivals(False)
     while engine.has_unfinished():
+        go_on()
         engine.step()
     steps = engine.record()["steps"]
     found = []

@@ -27,7 +27,7 @@ from ledger.errors import CannotRunError, InputError
 
 KINDS = (
     "bench", "compare", "factorial", "claim", "eval", "speculation", "profile", "sweep", "jitter", "plan", "cache",
-    "ladder", "levers", "claims",
+    "ladder", "levers", "claims", "calibrate",
 )  # fmt: skip
 STATES = ("queued", "running", "done", "failed", "cancelled")
 # Scores kept for other runs to use; older ones go. One is some 200 bytes, of a window of text 30 KB.

@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from app import own_jobs
 from app.components.tour import STEPS
 from app.i18n import catalogue
 from app.navigation import GROUPS, nearest
+from experiments import calibrate
+from experiments.kinds import KINDS
+from experiments.store import Store
 from tests.app.alone import asked, page_alone, texts, used
 from tests.app.test_pages import opened
+from tests.experiments.test_calibrate import result as ceilings
 
 ORDER = (
     *("workbench", "ledger", "roofline", "quantization", "speculation", "load", "parallel", "plan", "advisor"),
@@ -95,6 +101,26 @@ def test_settings_are_kept_start_other_pages_and_can_be_taken_back(fresh: Path) 
     assert load.number_input(key="load-price").value == 2.5 and load.text_input(key="load-slo").value == "ttft_p95=0.7"
     app.button(key="undo-settings").click().run()
     assert (kept(fresh)["price"], kept(fresh)["slo"]) == (2.5, "")
+
+
+@pytest.mark.parametrize("what", ["ceilings", "simulator"])
+def test_this_machine_can_be_measured_from_settings(fresh: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(own_jobs, "start", lambda kind, spec: asked.append({"kind": kind, **spec}))
+    app, words = page_alone("settings"), catalogue("en")
+    assert texts(app).count(words["calibrate.never"]) == 2
+    app.button(key=f"calibrate-{what}").click().run()
+    assert not app.exception and asked == [{"kind": "calibrate", "what": what}]
+
+
+def test_what_was_measured_is_dated_and_one_at_work_can_be_cancelled(fresh: Path) -> None:
+    calibrate.store(ceilings())
+    store = Store(fresh / "runs.sqlite3")
+    store.create_run("calibrate", KINDS["calibrate"].check({"what": "simulator"}), state="queued")
+    app, words = page_alone("settings"), catalogue("en")
+    assert words["calibrate.measured_at"].format(at="2026-01-01 00:00") in texts(app)
+    assert app.button(key="calibrate-cancel").label == words["picker.cancel"]
+    assert all(app.button(key=f"calibrate-{what}").disabled for what in ("ceilings", "simulator"))
 
 
 def test_objectives_that_are_none_are_refused_with_one_line(fresh: Path) -> None:

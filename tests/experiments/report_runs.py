@@ -36,6 +36,7 @@ from experiments.sweep.run import run_sweep
 from ledger.errors import CannotRunError
 from tests.experiments.fakes import FakeRig, VirtualClock
 from tests.experiments.records import MS, record, request, step
+from tests.experiments.test_calibrate import result as ceilings
 
 
 def page_of(run: Run, records: Sequence[StoredRecord], lang: str = "en") -> str:
@@ -143,6 +144,11 @@ def _profile() -> dict[str, Any]:
                                   "variable": "fused_ops", "provenance": "measured"}))  # fmt: skip
 
 
+def _calibration() -> dict[str, Any]:
+    return {"kind": "calibrate", "what": "ceilings", "found": ceilings(), "kept_in": "calibration.json", "took_s": 20.0,
+            "provenance": "measured", "warnings": [], "run_id": "c0ffee01"}  # fmt: skip
+
+
 def _virtual(monkeypatch: pytest.MonkeyPatch) -> FakeRig:
     clock = VirtualClock()
     monkeypatch.setattr(loadgen.gc, "collect", lambda: 0)  # 0.1 s with torch loaded, many runs
@@ -213,12 +219,13 @@ SPECS: dict[str, dict[str, Any]] = {
     "levers": {"levers": [["prefix_cache", "on"], ["concurrency", 4]], "num_requests": 8, "concurrency": 8,
                "max_tokens_cap": 6, "repeats": 2, "seed": 7, "price_per_device_hour": 2.5, "slo": "ttft_p95=9",
                "settings": {"threads": 1}},
+    "calibrate": {"what": "ceilings", "threads": 1},
     "profile": {"step": "decode:2x256", "vary": ["fused_ops", ["off", "on"]], "repeats": 6,
                 "settings": {"threads": 1}},
 }  # fmt: skip
 MADE = {"bench": bench_result, "compare": comparison_result, "claim": _claim, "claims": _claims, "eval": _eval,
         "speculation": _speculation, "profile": _profile, "sweep": _sweep, "factorial": _factorial, "plan": _plan,
-        "jitter": _jitter, "levers": _levers}  # fmt: skip
+        "jitter": _jitter, "levers": _levers, "calibrate": _calibration}  # fmt: skip
 
 
 @cache

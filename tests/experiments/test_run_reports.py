@@ -70,7 +70,7 @@ def test_a_verdict_comes_first_in_words(store: Store) -> None:
         "speculation": "ngram on chat: ",
         "sweep": "atency knee", "factorial": "Throughput: seed=1 alone", "plan": "Cheapest: ",
         "jitter": "p99 of the gap between tokens", "profile": "off: 30 launches, 30.0 ms a step",
-        "levers": "All together save",
+        "levers": "All together save", "calibrate": "GB/s of memory bandwidth",
     }  # fmt: skip
     for kind, text in expected.items():
         verdict = re.search(r'<p class="verdict">(.*?)</p>', pages[kind]).group(1)
