@@ -50,4 +50,11 @@ class Variable:
         if self.kind == "path":
             return f"{', '.join(self.choices)}, or the path of {self.paths}"
         kind = "a whole number" if self.kind == "int" else "a number"
-        return f"{kind} from {self.minimum:g} to {self.maximum:g}{' ' + self.unit if self.unit else ''}"
+        ends = " to ".join(_end(value) for value in (self.minimum, self.maximum))
+        return f"{kind} from {ends}{' ' + self.unit if self.unit else ''}"
+
+
+def _end(value: float | None) -> str:
+    """A bound as it is read: whole ones with separators, never as a power of ten."""
+    number = float(value or 0)
+    return f"{number:,.0f}" if number.is_integer() else f"{number:g}"

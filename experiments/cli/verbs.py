@@ -18,6 +18,8 @@ VERBS = {
     "serve": "serve.serve",
     "doctor": "doctor.doctor",
     "generate": "generate.generate",
+    "variables": "listing.variables",
+    "workloads": "listing.workloads",
     "bench": "measure.bench",
     "compare": "measure.compare",
     "factorial": "factorial.factorial",
