@@ -76,9 +76,13 @@ def quality_sentence(result: Mapping[str, Any]) -> None:
 
 
 def _figures_bold(text: str) -> str:
-    """Changes in semibold; neither they nor intervals are broken over two lines."""
-    whole = re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", NO_BREAK), text).replace(" %", f"{NO_BREAK}%")
-    return re.sub(rf"[+−][\d,.]+{NO_BREAK}%", r"**\g<0>**", whole)
+    """Changes in semibold."""
+    return re.sub(rf"[+−][\d,.]+{NO_BREAK}%", r"**\g<0>**", _unbroken(text))
+
+
+def _unbroken(text: str) -> str:
+    """No interval, and no figure before its unit, falls over two lines."""
+    return re.sub(r"\[[^\]]*\]", lambda found: found[0].replace(" ", NO_BREAK), text).replace(" %", f"{NO_BREAK}%")
 
 
 def _curve(result: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -111,7 +115,7 @@ def _card(curve: Mapping[str, Any], result: Mapping[str, Any], names: tuple[str,
         if open_or_same and seen_from is not None and seen_from <= MOST_TOLD_PCT:
             text += " · " + t("detectable_line", change=percent(seen_from))
         with st.container(key=f"interval_{curve['name']}"):
-            st.caption(escape(text), help=t("how_detectable"))
+            st.caption(escape(_unbroken(text)), help=sentences([t("how_floor"), t("how_detectable")]))
     if curve["baseline"] is None:
         return
     texts = words("chart.")
