@@ -5,7 +5,8 @@ The rule: adopted when at least one guarded curve is better, none is worse beyon
   and there is one. Without an objective any `worse` forbids the step, and goodput may never fall.
 - An objective that was met and is missed with the step forbids it, as do requests that fail beyond `error_rate`.
 - A curve that is not decided but whose estimate is worse by more than what counts as no difference leaves the step
-  undecided: it may be a loss. Undecided is never adopted, and says how many repeats or items it would take.
+  undecided: it may be a loss. Not where that loss would be allowed, since every objective on the curve is met, and
+  there is one. Undecided is never adopted, and says how many repeats or items it would take.
 - What the guard can't see of a step (guard.py) leaves it undecided as well.
 """
 
@@ -44,7 +45,7 @@ def decide(comparison: Mapping[str, Any], quality: Mapping[str, Any] | None) -> 
     open_curves = [
         curve for curve in curves if curve["verdict"] == "inconclusive" and curve not in better and curve not in worse
     ]
-    leaning = [curve for curve in open_curves if _leans_worse(curve)]
+    leaning = [curve for curve in open_curves if _leans_worse(curve) and not _within_objectives(curve, comparison)]
     forbids = [
         *([_quality_reason("quality_lost", quality)] if quality and quality["verdict"] == LOST else []),
         *([_said("worse", [one for one in worse if one not in allowed])] if len(worse) > len(allowed) else []),

@@ -174,6 +174,13 @@ SAME = curve("ttft_s", "no difference")
         (compared(SAME, curve("itl_s", "inconclusive", -8, repeats_needed=14)), None, "undecided", "open"),
         (compared(GAIN, curve("itl_s", "inconclusive", 3)), None, "adopted", "better"),
         (compared(GAIN, curve("itl_s", "inconclusive", 12)), None, "undecided", "leaning"),
+        # What would be allowed if it were decided needs no decision.
+        (compared(GAIN, curve("itl_s", "inconclusive", 12), objectives=([limit("itl_p95", 0.5, True)],
+                                                                        [limit("itl_p95", 0.6, True)])),
+         None, "adopted", "better"),
+        (compared(GAIN, curve("itl_s", "inconclusive", 12), objectives=([limit("ttft_p95", 0.5, True)],
+                                                                        [limit("ttft_p95", 0.5, True)])),
+         None, "undecided", "leaning"),
         (compared(GAIN, curve("quality", "worse", -9)), None, "rolled back", "answers"),
         (compared(GAIN, curve("quality", "worse", -9)), quality("kept"), "adopted", "better"),
         (compared({**curve("goodput_rps", "inconclusive"), "change_pct": None, "ci95": None,
