@@ -23,6 +23,7 @@ SETTINGS = {"kv_memory_mib": 48}
 # first step, whatever it gains.
 SLO = "ttft_p95=10,itl_p95=0.5"
 REPEATS = 3
+MINUTE = len("2026-01-01T00:00")
 KEPT = ("change_pct", "ci95", "verdict")
 
 
@@ -38,9 +39,10 @@ def returns(options: Mapping[str, Any], ladder: Ladder) -> dict[str, Any]:
     found = {**_judged(judge_order, result), "evidence": return_rows(result)}
     if (ran_at := result.get("ran_at")) is None:
         return found
+    at = ran_at[:MINUTE].replace("T", " ")
     for lang in ("en", "zh"):
         says, name = Says(lang), "reason" if lang == "en" else "reason_zh"
-        found[name] += says("gap") + says("claim_read_again", run_id=result["run_id"], at=ran_at)
+        found[name] += says("gap") + says("claim_read_again", run_id=result["run_id"], at=at)
     return {**found, "ran_at": ran_at}
 
 

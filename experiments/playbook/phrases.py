@@ -207,8 +207,8 @@ PHRASES: dict[str, Text] = {
     ),
     "claim_refused": ("The curves did not allow {steps}.", "曲线不允许采用 {steps}。"),
     "claim_read_again": (
-        "Judged on the ladder of {at} (run {run_id}).",
-        "判定依据为 {at} 的上线阶梯（运行 {run_id}）。",
+        "Judged on the ladder of {at} UTC (run {run_id}).",
+        "判定依据为 {at} UTC 的上线阶梯（运行 {run_id}）。",
     ),
     "claim_missing": ("Not measured here: {steps}.", "此处未测：{steps}。"),
     "claim_close": (

@@ -99,7 +99,8 @@ def test_c43_judges_the_finished_ladder_of_c31_with_its_date(tmp_path: Path, mon
     found = run_claim("C43", store=store)
     assert len(ran) == 1 and climbed["evidence"] and found["verdict"] == "holds with a limit"
     assert found["ran_at"] == store.get_run(ran[0]).updated_at
-    assert found["ran_at"] in found["reason"] and found["ran_at"] in found["reason_zh"]
+    day = found["ran_at"][:10]
+    assert day in found["reason"] and day in found["reason_zh"]
     assert seconds_of({"took_s": 1.5, **found}) is None, "what reading took is not what climbing takes"
     run_claim("C43", store=store, options={"repeats": 2})
     run_claim("C31", store=store)
