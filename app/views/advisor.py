@@ -37,7 +37,8 @@ def page() -> None:
 
 def _answered(question: Question) -> None:
     try:
-        found = _asked(question, _store_state(question))
+        with st.spinner(t("advisor.reading")):
+            found = _asked(question, _store_state(question))
     except (InputError, CannotRunError) as error:
         st.error(t("failed.input_error", error=escape(translated(str(error)))))
         return

@@ -46,6 +46,18 @@ def made(**figures: Any) -> dict[str, Any]:
     return {**row, **figures}
 
 
+def test_c13_asks_in_float32_unless_the_reader_asks_otherwise() -> None:
+    asked = []
+
+    def noting(spec: dict[str, Any]) -> Mapping[str, Any]:
+        asked.append(spec["settings"]["dtype"])
+        return measure(spec)
+
+    draft_passes.passes(OPTIONS, noting)
+    draft_passes.passes({**OPTIONS, "settings": {"dtype": "bf16"}}, noting)
+    assert asked == ["fp32", "bf16"]
+
+
 def test_c13_counts_a_bonus_token() -> None:
     found = draft_passes.passes(OPTIONS, measure)
     assert found["verdict"] == LIMITED and "saves 4 passes and not 3" in found["reason"]
