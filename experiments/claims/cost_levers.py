@@ -13,7 +13,7 @@ Levers = Callable[[dict[str, Any]], Mapping[str, Any]]
 # One lever of every way that the claim names, and both of those that it names twice.
 CHOSEN = ("prefix_cache", "answer_cache", "compression", "routing", "weights", "batching", "concurrency")
 WAYS = {"tokens": "fewer tokens", "device": "fewer card-hours", "concurrency": "more concurrency"}
-REPEATS, REQUESTS = 3, 16
+REPEATS, REQUESTS = 5, 16
 BETTER, WORSE, SAME = "better", "worse", "no difference"
 KEPT = (
     "name", "variable", "from", "to", "works_on", "saved_pct", "saved_ci95", "verdict", "noise_floor_pct", "figures",
