@@ -212,6 +212,28 @@ def test_c14_holds_for_one_distribution_and_fails_for_another() -> None:
     assert draft_exact.check(OPTIONS, measure, lambda settings, forms: broken)["verdict"] == FAILS
 
 
+def test_c14_has_a_limit_where_only_the_devices_own_format_differs(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def noting(spec: dict[str, Any]) -> Mapping[str, Any]:
+        asked.append(spec["settings"]["dtype"])
+        return measure(spec)
+
+    same = {name: drawn([1.0], 1) for name in ("off", "off again", "ngram")}
+    monkeypatch.setattr(draft_exact, "_own_format", lambda options: "bf16")
+    found = draft_exact.check(OPTIONS, noting, lambda settings, forms: same)
+    assert asked == ["fp32", "bf16"] and found["verdict"] == HOLDS
+    assert {row["part"] for row in found["evidence"]} >= {"greedy, copy", "greedy, copy, bf16"}
+    verdict, reason = draft_exact.judge([("copy", made())], [], ("bf16", [("copy", made(identical=3))]))
+    assert verdict == LIMITED and "in bf16 3 of 4" in reason
+    assert draft_exact.judge([("copy", made(identical=3))], [], ("bf16", [("copy", made())]))[0] == FAILS
+
+
+def test_c14_takes_the_readers_own_format_alone() -> None:
+    assert draft_exact._own_format({"settings": {"dtype": "bf16"}}) is None
+    assert draft_exact._own_format({"settings": {"device": "cpu"}}) in (None, "bf16")
+
+
 def test_c14_fails_for_one_answer_that_differs_and_is_undecided_without_forms() -> None:
     assert draft_exact.judge([("copy", made(identical=3))], [])[0] == FAILS
     assert draft_exact.judge([], [])[0] == UNDECIDED
