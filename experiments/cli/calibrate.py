@@ -34,7 +34,13 @@ def calibrate(
     if as_json:
         print_json(result["found"])
     else:
-        (_print_fit if simulator else _print)(result["found"])
+        print_calibration(result)
+
+
+def print_calibration(result: dict[str, Any]) -> None:
+    """The ceilings of every device, or the error of the fitted step times."""
+    found = result["found"]
+    (_print if "devices" in found else _print_fit)(found)
 
 
 def _print_fit(entry: dict[str, Any]) -> None:

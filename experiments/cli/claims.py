@@ -109,6 +109,16 @@ def _check_all(spec: dict[str, Any] | None, resumed: str | None, words: Words, a
         _print_all(result, words)
 
 
+def print_claims(result: Mapping[str, Any]) -> None:
+    """A line a row, in English."""
+    _print_all(result, _words("en"))
+
+
+def print_claim(result: dict[str, Any]) -> None:
+    """A claim's outcome, in English."""
+    print_outcome(result, _words("en"))
+
+
 def _print_all(result: Mapping[str, Any], words: Words) -> None:
     from experiments.claims.reasons import result_in_language
 

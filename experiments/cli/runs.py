@@ -39,6 +39,7 @@ def list_runs(
     from experiments.cli.tables import console, plain_table
 
     table = plain_table("id", "created", "kind", "state", "what")
+    table.columns[-1].justify = "left"
     for run in runs:
         created = run.created_at[:19].replace("T", " ")
         table.add_row(run.id, created, run.kind, run.state, kind_of(run.kind).says(run.spec))
@@ -55,35 +56,14 @@ def show(run_id: RunId, as_json: Json = False) -> None:
     if as_json:
         print_json(run.to_json())
         return
-    from experiments.cli.tables import print_comparison, print_metrics
+    from experiments.cli.shown import print_result
     from experiments.kinds import kind_of
 
     print(f"{run.id}  {run.kind}  {run.state}  {kind_of(run.kind).says(run.spec)}")
     if run.error:
         print(run.error)
-    if run.result is not None and run.kind in ("compare", "bench"):
-        (print_comparison if run.kind == "compare" else print_metrics)(run.result)
-    elif run.result is not None and run.kind == "eval":
-        from experiments.cli.quality_tables import print_evaluation
-
-        print_evaluation(run.result)
-    elif run.result is not None and run.kind == "speculation":
-        from experiments.cli.speculation import print_speculation
-
-        print_speculation(run.result)
-    elif run.result is not None and run.kind == "sweep":
-        from experiments.cli.sweep import print_sweep
-
-        print_sweep(run.result)
-    elif run.result is not None and run.kind == "profile":
-        from experiments.cli.profile import print_profile
-
-        print_profile(run.result)
-    elif run.result is not None:
-        from experiments.cli.claims import print_outcome
-        from experiments.report.words import Words
-
-        print_outcome(run.result, Words("en"))
+    if run.result is not None:
+        print_result(run.kind, run.result)
 
 
 @app.command("export")
