@@ -13,7 +13,6 @@ from experiments.kinds import KINDS
 from experiments.store import Store
 from tests.experiments.report_runs import SPECS, stored
 
-
 # Their verbs' own tests show runs that were really measured; the results made here have not every field.
 MEASURED = ("compare", "eval", "profile")
 
