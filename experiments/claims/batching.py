@@ -23,18 +23,29 @@ def check(options: Mapping[str, Any], compare: Compare) -> dict[str, Any]:
     for key, workload, baseline, candidate in PARTS:
         spec = spec_of(options, repeats="auto", variable="batching", values=[baseline, candidate], workload=workload)
         evidence.append(curve_row(key, spec, compare(spec), CURVE))
-    verdict, reason = judge({row["part"]: row["verdict"] for row in evidence})
+    verdict, reason = judge({row["part"]: row for row in evidence})
     return {"verdict": verdict, "reason": reason, "not_checked": NOT_CHECKED, "evidence": evidence}
 
 
-def judge(verdicts: Mapping[str, str]) -> tuple[str, str]:
-    """(verdict, reason) from the throughput verdict of each part of PARTS."""
-    static, dynamic, equal = (verdicts[key] for key, *_ in PARTS)
+def judge(rows: Mapping[str, Mapping[str, Any]]) -> tuple[str, str]:
+    """(verdict, reason) from the throughput row of each part of PARTS.
+
+    Equal lengths need no verdict of their own where the gain there is smaller beyond doubt: the claim's limit is that
+    the gain comes from the spread of lengths.
+    """
+    static, dynamic, equal = (rows[key]["verdict"] for key, *_ in PARTS)
     if static in ("worse", "no difference"):
         return (
             "does not hold here",
             "throughput over static batching did not rise on mixed lengths",
         )
+    if (static, dynamic, equal) == ("better", "better", "inconclusive"):
+        mixed_ends, equal_ends = rows["static_mixed"]["ci95"], rows["static_equal"]["ci95"]
+        if mixed_ends and equal_ends and equal_ends[1] < mixed_ends[0]:
+            return "holds with a limit", (
+                f"when all answers are equally long and come at once the gain is at most {equal_ends[1]:.0f} %, and at "
+                f"least {mixed_ends[0]:.0f} % on mixed lengths; whether any is left there is not decided"
+            )
     if "inconclusive" in (static, dynamic, equal):
         return "undecided", "at least one comparison is inconclusive; more repeats would decide it"
     if dynamic != "better":

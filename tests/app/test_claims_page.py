@@ -15,6 +15,7 @@ from experiments import jobs
 from experiments.claims import (
     batching,
     cost_levers,
+    draft_exact,
     idle_slots,
     latency_parts,
     load_and_latency,
@@ -32,6 +33,7 @@ from experiments.kinds import kind_of
 from experiments.store import Store
 from experiments.store.identity import code_hash, environment
 from tests.app.alone import page_alone, texts, used
+from tests.experiments.claim_answers import throughput
 
 TRAPS = ("C04", "C13", "C25", "C45", "C46")
 
@@ -189,6 +191,9 @@ def lever(name: str, way: str, saved_pct: float) -> dict[str, Any]:
 def reasons() -> list[str]:
     """What checks say, from their own judges and formulas."""
     change, lower = Change(1.5, 1.4, 1.6), Change(0.9, 0.8, 0.95)
+    smaller = throughput("better", "better", "inconclusive")
+    smaller["static_mixed"]["ci95"] = [22.0, 73.0]
+    same, one_differs = ({"identical": count, "prompts": 4} for count in (4, 3))
     return [
         *(run_claim(name)["reason"] for name in ("C04", "C34", "C45")),
         idle_slots.judge_static(0.4, 0.0)[1],
@@ -200,7 +205,9 @@ def reasons() -> list[str]:
         load_and_latency.judge_triangle(change, change, (change, change, lower))[1],
         load_and_latency.judge_alone({8: change, 16: change})[1],
         two_loads.judge(change, lower, change)[1],
-        batching.judge({"static_mixed": "better", "dynamic_mixed": "better", "static_equal": "worse"})[1],
+        batching.judge(throughput("better", "better", "worse"))[1],
+        batching.judge(smaller)[1],
+        draft_exact.judge([("copy", same)], [], ("bf16", [("copy", one_differs)]))[1],
         batching.NOT_CHECKED,
         cost_levers.judge([lever("prefix_cache", "tokens", 12.0), lever("routing", "tokens", -4.0)], None)[1],
         "it is expected to take 4,300 s, and 120 of 840 s were left; trilemma claims run C16 decides it",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 
 def batching_answers(static="better", dynamic="better", equal="no difference", seen=None):
     """A stand-in for the engine: gives each comparison the verdict it is told."""
@@ -28,3 +30,9 @@ def batching_answers(static="better", dynamic="better", equal="no difference", s
 def kv_metrics(wasted, running):
     kinds = {kind: {"bytes": wasted} for kind in ("internal", "reserved_unused", "external", "wasted")}
     return {"kv_waste": kinds, "concurrency": {"mean": running, "peak": 4}}
+
+
+def throughput(static: str, dynamic: str, equal: str) -> dict[str, dict[str, Any]]:
+    """The rows that C10 judges, with these verdicts and one interval."""
+    verdicts = {"static_mixed": static, "dynamic_mixed": dynamic, "static_equal": equal}
+    return {name: {"verdict": verdict, "ci95": [10.0, 20.0]} for name, verdict in verdicts.items()}

@@ -14,7 +14,7 @@ from experiments.claims import (
 )
 from experiments.claims.batching import judge
 from experiments.compare import run_comparison
-from tests.experiments.claim_answers import batching_answers, kv_metrics
+from tests.experiments.claim_answers import batching_answers, kv_metrics, throughput
 from tests.experiments.fakes import FakeRig, VirtualClock
 
 
@@ -46,7 +46,18 @@ def test_c10_runs_static_and_dynamic_on_mixed_and_static_on_equal():
     ],
 )
 def test_c10_is_judged_by_the_throughput_verdicts(static, dynamic, equal, expected):
-    assert judge({"static_mixed": static, "dynamic_mixed": dynamic, "static_equal": equal})[0] == expected
+    assert judge(throughput(static, dynamic, equal))[0] == expected
+
+
+@pytest.mark.parametrize(
+    ("mixed", "equal", "expected"),
+    [([22, 73], [-6, 11], "holds with a limit"), ([22, 73], [-6, 25], "undecided"), ([22, 73], None, "undecided")],
+)
+def test_c10_sees_a_smaller_gain_with_equal_lengths_before_it_is_decided(mixed, equal, expected):
+    rows = throughput("better", "better", "inconclusive")
+    rows["static_mixed"]["ci95"], rows["static_equal"]["ci95"] = mixed, equal
+    verdict, reason = judge(rows)
+    assert verdict == expected and ("at most 11 %" in reason) == (expected == "holds with a limit")
 
 
 def _stand_in(results, seen=None):
