@@ -30,6 +30,7 @@ MARKS = {
     "computed": ("=", "gray"),
     "estimated": ("≈", "gray"),
     "assumed": ("≈", "gray"),
+    "given": ("·", "gray"),
     "simulated": ("◌", "violet"),
 }
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from experiments.advisor.advice import TESTABLE, Advice, advise, base_of
 from experiments.advisor.diagnose import Diagnosis, diagnose
-from experiments.advisor.evidence import MOST_BYTES, Evidence, evidence_of
+from experiments.advisor.evidence import MOST_BYTES, TYPED, Evidence, evidence_of
 from experiments.advisor.from_run import evidence_from_run, with_extras
 from experiments.advisor.metrics_page import evidence_from_pages
 from experiments.advisor.record import Outcome, outcomes
@@ -62,7 +62,7 @@ def evidence_of_numbers(text: str, slo: str | None) -> Evidence:
         found = json.loads(text) if text.lstrip().startswith("{") else tomllib.loads(text)
     except (ValueError, RecursionError) as error:
         raise InputError(NUMBERS_FIELD, text.strip()[:60], f"{accepted} ({error})") from None
-    return evidence_of(with_extras(found), "typed in", slo=slo or None)
+    return evidence_of(with_extras(found), TYPED, slo=slo or None)
 
 
 def _require_bounded(field: str, text: str) -> None:

@@ -25,6 +25,7 @@ class PlanChoice:
     max_devices: int = 0
     prices: Mapping[str, float] = field(default_factory=dict)
     disaggregation: bool = True
+    itl_p95_ms: float = 0.0
 
     def spec(self) -> dict[str, Any]:
         """The spec of the run; InputError when no card was chosen."""
@@ -45,5 +46,7 @@ class PlanChoice:
     @property
     def slo(self) -> str | None:
         """The limits in the form of --slo."""
-        limits = {"ttft_p95": self.ttft_p95_s, "tpot_p95": self.tpot_p95_ms / 1000}
+        limits = {
+            "ttft_p95": self.ttft_p95_s, "tpot_p95": self.tpot_p95_ms / 1000, "itl_p95": self.itl_p95_ms / 1000,
+        }  # fmt: skip
         return ",".join(f"{name}={value:g}" for name, value in limits.items() if value) or None

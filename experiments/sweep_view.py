@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from experiments.capacity import OVER_CEILING
+
 Point = Mapping[str, Any]
 # figure -> where it is in a point, and in one of its repeats
 LATENCIES = {"ttft": "ttft_p95_s", "itl": "itl_p95_s"}
@@ -24,7 +26,8 @@ class Band:
 @dataclass(frozen=True)
 class Verdict:
     """The figures of the sentence on top. kind: "limit" (an instance limit is known), "knee" (a knee, no limit),
-    "bound" (neither was reached up to `top`) or "variable" (one load, the best value is `best`)."""
+    "bound" (neither was reached up to `top`) or "variable" (one load, the best value is `best`). at_least: no load
+    above the limit was measured. reason: of the limit, or why there is none."""
 
     kind: str
     latency: Band | None
@@ -35,6 +38,8 @@ class Verdict:
     demand_rps: float | None
     top: str
     best: str | None
+    at_least: bool = False
+    reason: str = ""
 
 
 def swept(result: Mapping[str, Any]) -> list[Point]:
@@ -74,6 +79,8 @@ def verdict(result: Mapping[str, Any]) -> Verdict:
         demand_rps=limits and limits["demand_rps"],
         top=shown[-1]["label"],
         best=_best(result),
+        at_least=bool(limits) and limits["outcome"] == OVER_CEILING,
+        reason=limits["reason"] if limits else "",
     )
 
 

@@ -154,6 +154,8 @@ def _flags(made: Advice) -> None:
     if not made.flags:
         return
     st.markdown(f"**{t('advisor.flags')}**")
+    if made.test is not None:  # the change of a run of this machine's own engine
+        st.caption(t("advisor.flags_help"))
     for flag in made.flags:
         note = f" {escape(translated(flag.note))}" if flag.note else ""
         typed = f"`{flag.text}`" if flag.text else ""

@@ -10,7 +10,8 @@ import streamlit as st
 from app.components.inputs import decimal
 from app.components.lever_savings import lever_name
 from app.components.section import escape
-from app.state import badge, store, t, workload_name
+from app.state import badge, store, t, translated, workload_name
+from experiments.capacity import OVER_CEILING
 from experiments.capacity_advice import advise_capacity
 from experiments.capacity_ledger import ledger_savings
 from experiments.report.words import number
@@ -41,9 +42,11 @@ def capacity_lines(result: Mapping[str, Any]) -> None:
         asked = {**result, "limits": {**limits, "demand_rps": demand or None}}
         advice = advise_capacity(asked, runs, price_per_device_hour=price, otherwise=ledger_savings)
         if advice["instance"]["refuse_rps"] is None:
-            st.markdown(t("capacity.no_lines"))
+            st.markdown(t("capacity.no_lines", reason=escape(translated(advice["reason"]))))
             return
         _lines(advice)
+        if limits["outcome"] == OVER_CEILING:
+            st.caption(t("capacity.at_least"))
         _fleet(advice)
         _savings(advice)
 

@@ -142,7 +142,7 @@ def _row(plan: Plan) -> dict[str, Any]:
 
 
 def _cells(plan: Plan) -> dict[str, str]:
-    tpot = plan["tpot_s"]["p95"]
+    tpot, itl = plan["tpot_s"]["p95"], plan["itl_s"]["p95"]
     cells = {
         "plan": f"{plan['id']}{' ◆' if plan['on_front'] else ''}",
         "deployment": escape(
@@ -154,6 +154,7 @@ def _cells(plan: Plan) -> dict[str, str]:
         "card": number(plan["tokens_per_s_per_card"]),
         "ttft": number(plan["ttft_s"]["p95"]),
         "tpot": MISSING if tpot is None else number(1000 * tpot),
+        "itl": MISSING if itl is None else number(1000 * itl),
         "bound": t(f"plan.short_{plan['binding']['constraint'].replace(' ', '_')}"),
     }
     return {t(f"plan.col_{name}"): text for name, text in cells.items()}

@@ -53,7 +53,8 @@ def _rest(page: str, model: str) -> PlanChoice:
             with column:
                 label = t("plan.price_of", card=known[name].label)
                 prices[name] = price(page, label, f"price_{name}")
-    first, second, third, fourth, fifth, sixth = st.columns(6)
+    first, second, third, most_at = st.columns(4)
+    fourth, fifth, sixth, apart = st.columns(4, vertical_alignment="bottom")
     with first:
         rate = decimal(page, "rate", t("plan.rate"), 20.0, 0.01, 100_000.0)
     with second:
@@ -65,9 +66,12 @@ def _rest(page: str, model: str) -> PlanChoice:
     with fifth:
         tpot = decimal(page, "tpot", t("plan.tpot"), 40.0, 0.0, 10_000.0, help=t("plan.limit_help"))
     with sixth:
+        itl = decimal(page, "itl", t("plan.itl"), 0.0, 0.0, 10_000.0, help=t("plan.itl_help"))
+    with most_at:
         most = whole(page, "most", t("plan.most"), 0, 0, MOST_DEVICES, help=t("plan.most_help"))
-    without = switch(page, "nopd", t("plan.nopd"))
-    return PlanChoice(model, gpus, rate, prompt, answer, ttft, tpot, most, prices, not without)
+    with apart:
+        without = switch(page, "nopd", t("plan.nopd"))
+    return PlanChoice(model, gpus, rate, prompt, answer, ttft, tpot, most, prices, not without, itl)
 
 
 def _listed(page: str) -> list[str]:

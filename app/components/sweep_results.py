@@ -77,9 +77,10 @@ def _sentences(said: Verdict, unit: str) -> list[str]:
     if said.memory is not None or said.kind != "variable":
         found.append(_between("memory", said.memory, said.top, unit))
     if said.limit_rps is not None:
-        found.append(t("load.limit", limit=number(said.limit_rps), scale_out=number(said.scale_out_rps)))
+        key = "load.limit_at_least" if said.at_least else "load.limit"
+        found.append(t(key, limit=number(said.limit_rps), scale_out=number(said.scale_out_rps)))
     elif said.kind == "knee":
-        found.append(t("load.no_limit"))
+        found.append(t("load.no_limit", reason=translated(said.reason)))
     if said.instances is not None:
         found.append(t("load.instances", count=said.instances, demand=f"{said.demand_rps:g}"))
     return found

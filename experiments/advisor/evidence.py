@@ -16,7 +16,8 @@ from experiments.metrics.objectives import LATENCIES, Objective, parse_slo
 from ledger.errors import InputError, unknown_name
 
 ENGINES = ("trilemma", "vLLM", "SGLang", "TensorRT-LLM", "llama.cpp")
-PROVENANCES = ("measured", "simulated", "computed")
+PROVENANCES = ("measured", "simulated", "computed", "given")
+TYPED = "typed in"  # the source of numbers that somebody wrote down: what they were measured by is not known
 SECONDS, BYTES, SHARE, RATE, COUNT, MONEY, RATIO, YES = "s", "B", "share", "/s", "", "money", "x", "yes or no"
 SIGNED = "signed share"  # a loss below 0 is a gain
 MOST_BYTES = 4 * 2**20  # of a file of numbers
@@ -322,13 +323,14 @@ def evidence_of(
     told = document.get("slo")
     if told is not None and not isinstance(told, str):
         raise InputError("slo", told, "a text such as ttft_p95=0.5,itl_p99=0.05")
+    usual = "given" if source == TYPED else "measured"
     return Evidence(
         **found,
         quality_slices=_slices(document.get("quality")),
         config=_config(document.get("config"), strict),
         objectives=parse_slo(slo if slo is not None else told),
         engine=_one_of("engine", document.get("engine"), ENGINES),
-        provenance=_one_of("provenance", document.get("provenance"), PROVENANCES) or "measured",
+        provenance=_one_of("provenance", document.get("provenance"), PROVENANCES) or usual,
         source=source,
         sources={_BY_PATH[path]: where for path, where in (sources or {}).items() if path in _BY_PATH},
     )
@@ -351,7 +353,16 @@ def _leaves(document: Mapping[str, Any], strict: bool) -> Iterator[tuple[str, An
         elif key in _GROUPS and value is not None and strict and key not in ("quality", "prefix"):
             raise InputError(key, value, "an object (a table) of numbers")
         elif strict and key not in _GROUPS and key not in NOT_USED and key not in _TEXTS:
-            raise InputError("key", key, "those listed in docs/advisor.md: " + ", ".join(_top_level()))
+            raise InputError("key", key, _accepted_for(key))
+
+
+def _accepted_for(key: str) -> str:
+    """What an unknown key may have been: an objective's name written as a number, or one of all."""
+    latency, _, statistic = key.partition("_")
+    path = f"{latency}_s.{statistic}"
+    if path in _BY_PATH:
+        return f"{path}: as {latency}_s = {{ {statistic} = 0.5 }} in TOML"
+    return "those listed in docs/advisor.md: " + ", ".join(_top_level())
 
 
 # Of the metrics JSON's own groups, what is not evidence.

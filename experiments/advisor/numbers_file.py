@@ -7,14 +7,14 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from experiments.advisor.evidence import MOST_BYTES, Evidence, evidence_of
+from experiments.advisor.evidence import MOST_BYTES, TYPED, Evidence, evidence_of
 from experiments.advisor.from_run import with_extras
 from ledger.errors import InputError
 
 
 def evidence_from_file(path: Path, slo: str | None = None) -> Evidence:
     """The evidence of a .json or .toml file; slo goes before the file's own. InputError for what is wrong in it."""
-    return evidence_of(with_extras(read_document(path)), "typed in", slo=slo)
+    return evidence_of(with_extras(read_document(path)), TYPED, slo=slo)
 
 
 def read_document(path: Path) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def planned(
     count = replicas_for(spec.rate_rps, tried.limit, spec.headroom)
     for replicas in range(count, count + 1 + MORE):
         if spec.max_devices is not None and replicas * candidate.devices > spec.max_devices:
-            stage.pruned.add("too_many", candidate, f"{replicas * candidate.devices} cards")
+            stage.pruned.add_too_many(candidate, replicas * candidate.devices)
             return None
         at = evaluator.at(tried, spec.rate_rps / replicas, tried.requests)
         if at.meets:

@@ -24,12 +24,20 @@ REASONS = {
 class Pruned:
     """Counts what is dropped."""
 
+    # Cards of the smallest candidate that met the objectives with more of them than allowed; None without one.
+    fewest_devices: int | None = None
+
     def __init__(self) -> None:
         self._found: dict[str, list[tuple[Candidate, str]]] = {name: [] for name in REASONS}
 
     def add(self, reason: str, candidate: Candidate, text: str = "") -> None:
         """Drop one."""
         self._found[reason].append((candidate, text))
+
+    def add_too_many(self, candidate: Candidate, devices: int) -> None:
+        """Drop one that takes more cards than allowed."""
+        self.add("too_many", candidate, f"{devices} cards")
+        self.fewest_devices = devices if self.fewest_devices is None else min(devices, self.fewest_devices)
 
     def count(self, reason: str) -> int:
         """How many were dropped for a reason."""

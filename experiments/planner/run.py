@@ -108,9 +108,14 @@ def _warnings(spec: PlanSpec, model: Any, traffic: Any, plans: list[dict[str, An
     if spec.workload is not None:
         found.append("prompts are computed in full: what they share is not looked up, so a prefix cache does better")
     if not plans:
-        worst = max(stage.pruned.to_json(), key=lambda one: one["count"], default=None)
-        why = "" if worst is None else f"; most often: {worst['what']} ({worst['count']})"
-        found.append(f"no plan meets the objectives with these cards{why}")
+        dropped = stage.pruned.to_json()
+        worst, every = max(dropped, key=lambda one: one["count"], default=None), sum(one["count"] for one in dropped)
+        why = "" if worst is None else f": {worst['count']} of {every} dropped candidates: {worst['what']}"
+        fewest = stage.pruned.fewest_devices
+        enough = (
+            "" if fewest is None else f"; with more cards than allowed the objectives are met from about {fewest} on"
+        )
+        found.append(f"no plan meets the objectives with these cards{why}{enough}")
     return found
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from experiments.capacity import FOUND, OVER_CEILING, UNDER_FLOOR, HighestRate
 
 Points = Sequence[Mapping[str, Any]]
+MET_AGAIN = "; a higher load met them again, which is not relied on"
 
 
 def best_goodput(points: Points) -> dict[str, Any] | None:
@@ -97,11 +98,13 @@ def _by_objectives(points: Points, search: HighestRate | None) -> tuple[str, flo
         return search.outcome, search.rate, _searched(search)
     missed = min((point["value"] for point in told if not point["meets"]), default=None)
     met = [point["value"] for point in told if point["meets"] and (missed is None or point["value"] < missed)]
+    again = missed is not None and any(point["meets"] and point["value"] > missed for point in told)
+    more = MET_AGAIN if again else ""
     if not met:
-        return UNDER_FLOOR, None, f"the objectives are missed at {missed:g} already"
+        return UNDER_FLOOR, None, f"the objectives are missed at {missed:g} already{more}"
     if missed is None:
         return OVER_CEILING, max(met), f"the objectives are met up to {max(met):g}, the highest that was measured"
-    return FOUND, max(met), f"the objectives are met at {max(met):g} and missed at {missed:g}"
+    return FOUND, max(met), f"the objectives are met at {max(met):g} and missed at {missed:g}{more}"
 
 
 def _searched(search: HighestRate) -> str:
@@ -109,7 +112,7 @@ def _searched(search: HighestRate) -> str:
         return f"the objectives are missed at {search.missed_at:g} already"
     if search.missed_at is None:
         return f"the objectives are met up to {search.rate:g}, the highest that was measured"
-    more = "" if search.monotone else "; a higher load met them again, which is not relied on"
+    more = "" if search.monotone else MET_AGAIN
     return f"the objectives are met at {search.rate:g} and missed at {search.missed_at:g}{more}"
 
 

@@ -111,6 +111,23 @@ def test_what_was_not_reached_is_said_and_no_limit_is_made_up(home: Path, measur
     measured.store.delete_run(run_id)
 
 
+def test_a_limit_that_no_higher_load_confirms_is_a_least_one(home: Path, measured: StoredJob) -> None:
+    spec, result = measure(values=[1, 2], slo="ttft_p95=60", demand_rps=5)
+    run_id = measured.add(result=result, **spec)
+    shown = texts(page_alone("load", run=run_id))
+    assert view.verdict(result).at_least and "serves at least" in shown
+    assert translate("en", "capacity.at_least") in shown
+    measured.store.delete_run(run_id)
+
+
+def test_where_no_limit_follows_the_reason_is_said(home: Path, measured: StoredJob) -> None:
+    spec, result = measure(values=[1, 2, 4], slo="ttft_p95=0.0001")
+    run_id = measured.add(result=result, **spec)
+    shown = texts(page_alone("load", run=run_id))
+    assert "no lines: the objectives are missed at 1 already" in shown and "go lower or repeat" in shown
+    measured.store.delete_run(run_id)
+
+
 def test_a_sweep_of_a_variable_names_its_best_value(home: Path, measured: StoredJob) -> None:
     spec, result = measure(over="batching", values=["static", "continuous"], concurrency=8, demand_rps=None)
     run_id = measured.add(result=result, **spec)

@@ -56,7 +56,7 @@ def test_json_has_the_finding_its_changes_and_where_each_number_is_from(
     change = found["findings"][0]["changes"][0]
     assert set(change) == {"variable", "from", "to", "why", "effort", "refuted_by", "flags", "prediction"}
     assert found["evidence"]["waiting"] == {"value": 40.0, "from": "typed in"}
-    assert found["provenance"] == "measured"
+    assert found["provenance"] == "given"
 
 
 def test_an_objective_on_the_command_line_goes_before_the_files(

@@ -47,7 +47,7 @@ class QueueBound:
     """All seats are taken and requests wait for one."""
 
     name = "queue-bound"
-    means = "requests wait for a seat, and the device has no room for more of them"
+    means = "all seats are taken and requests wait for one"
     explains: tuple[str, ...] = ()
     latencies = ("ttft", "e2e")
 

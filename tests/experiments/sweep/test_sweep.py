@@ -13,6 +13,7 @@ from experiments import loadgen
 from experiments.loadgen import Cancelled
 from experiments.store import Store
 from experiments.sweep import measure as measure_module
+from experiments.sweep.limits import limits
 from experiments.sweep.measure import TargetMeasure
 from experiments.sweep.run import SweepCancelled, run_sweep
 from experiments.sweep.spec import SweepSpec
@@ -174,6 +175,25 @@ def test_objectives_met_everywhere_are_a_bound_and_missed_everywhere_no_limit(cl
     assert (easy["outcome"], easy["highest"]) == ("meets at the ceiling", 4)
     hard = sweep(clock, values=[1, 2, 4], slo="ttft_p95=0")["limits"]
     assert (hard["outcome"], hard["highest"], hard["instance_limit_rps"]) == ("misses at the floor", None, None)
+
+
+def test_a_higher_load_that_meets_the_objectives_again_is_named_and_not_relied_on() -> None:
+    def point(value: float, meets: bool) -> dict[str, Any]:
+        return {
+            "value": value,
+            "meets": meets,
+            "label": f"{value}",
+            "load": {"rate_rps": value},
+            "requests_per_s": value,
+        }
+
+    def found(*meets: bool) -> dict[str, Any]:
+        points = [point(1.0 + place, one) for place, one in enumerate(meets)]
+        return limits(points, None, {}, has_objectives=True, headroom=0.1, scale_out_at=0.7, demand_rps=None)
+
+    assert "already; a higher load met them again" in found(False, True, True)["reason"]
+    assert found(True, False, True)["highest"] == 1 and "met them again" in found(True, False, True)["reason"]
+    assert "again" not in found(True, True, False)["reason"]
 
 
 def test_a_variable_is_swept_at_one_load_and_goodput_says_which_value_is_best(clock: VirtualClock) -> None:
