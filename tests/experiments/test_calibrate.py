@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from experiments import calibrate
+from experiments.cli import calibrate as command
+from experiments.cli import run
 from ledger.errors import CannotRunError, InputError
 
 MEASURED = {"median": 10.0, "low": 9.0, "high": 11.0, "repeats": 3}
@@ -92,32 +94,28 @@ def test_an_unreadable_calibration_counts_as_none(text: str) -> None:
     assert calibrate.stored() is None
 
 
-def test_an_interrupted_calibration_leaves_the_stored_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    from experiments.cli import run
-    from experiments.cli.output import CANCELLED
-
-    calibrate.store(result())
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(calibrate, "read_rate", interrupt)
-    assert run(["calibrate", "--threads", "1"]) == CANCELLED
-    assert calibrate.stored() == result()
-
-
-def test_the_command_prints_one_json_object_and_progress_on_stderr(
+def test_the_command_prints_what_a_job_measured(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from experiments.cli import run
+    asked: list[Any] = []
 
-    monkeypatch.setattr(calibrate, "BUDGET_S", 0.02)
+    def run_job(kind: str, spec: dict[str, Any], names: list[str]) -> tuple[None, dict[str, Any]]:
+        asked.append((kind, spec))
+        return None, {"found": result(), "kept_in": "calibration.json"}
+
+    monkeypatch.setattr(command, "run_job", run_job)
     assert run(["calibrate", "--threads", "1", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert json.loads(out) == calibrate.stored()
-    assert "copy bandwidth" in err
+    assert json.loads(out) == result() and "kept in calibration.json" in err
     assert run(["calibrate", "--threads", "1"]) == 0
-    assert "GB/s" in capsys.readouterr().out
+    assert "30 GB/s" in capsys.readouterr().out
+    assert asked == [("calibrate", {"what": "ceilings", "threads": 1, "settings": {}})] * 2
+
+
+@pytest.mark.slow
+def test_the_command_measures_and_keeps(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["calibrate", "--threads", "1", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == calibrate.stored()
 
 
 def test_an_unwritable_place_is_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
