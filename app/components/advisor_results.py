@@ -118,10 +118,10 @@ def _change(made: Advice) -> str:
 def _prediction(prediction: Mapping[str, Any]) -> None:
     rows = prediction_rows(prediction)
     section_head(t("advisor.predicted"), t("advisor.predicted_caption"), pd.DataFrame(rows), "prediction")
+    for note in prediction["notes"]:  # first: what would make a prediction, where there is none
+        st.caption(f":orange[▲] {escape(translated(note))}")
     st.table(pd.DataFrame([_row(row) for row in rows]).set_index(t("advisor.col_curve")))
     bands([{**row, "measured_pct": None} for row in rows])
-    for note in prediction["notes"]:
-        st.caption(f":orange[▲] {escape(translated(note))}")
 
 
 def _row(row: Mapping[str, Any]) -> dict[str, str]:

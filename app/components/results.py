@@ -28,7 +28,7 @@ from experiments.timeline import ArmTimeline
 
 VERDICT_COLOURS = {"better": "green", "worse": "orange", "no difference": "gray", "inconclusive": "gray"}
 VERDICT_MARKS = {"better": "▲", "worse": "▼", "no difference": "=", "inconclusive": "?"}
-MOST_TOLD_PCT = 1000  # a change that a run of two repeats could have seen is beyond any; the table has the figure
+MOST_TOLD_PCT = 200  # a change that a run of two repeats could have seen is beyond any; the table has the figure
 HEADLINE_COLOURS = {"pays": "green", "pays_price": "green", "mixed_undecided": "green", "costs": "orange"}
 
 
@@ -61,7 +61,8 @@ def verdict(result: Mapping[str, Any]) -> None:
                 st.caption(t("cancelled"))
             quality_sentence(result)
         with right:
-            st.markdown(f"**{t('result.guess_title')}**")
+            guessed = result.get("guess_pct") is not None
+            st.markdown(f"**{t('result.guess_title') if guessed else t('output_tokens_per_s')}**")
             chart = guess_chart(result.get("guess_pct"), _curve(result, "output_tokens_per_s"), mode(), words("chart."))
             draw(chart, t("alt.guess"))
     warned(result["warnings"])
