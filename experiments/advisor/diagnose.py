@@ -79,10 +79,16 @@ def diagnose(evidence: Evidence, causes: Sequence[Cause] = CAUSES) -> Diagnosis:
     """What the evidence says. Never raises for evidence that is little or odd."""
     answers = [(cause, cause.match(evidence)) for cause in causes]
     found = {cause.name: answer for cause, answer in answers if isinstance(answer, Finding)}
-    missing = tuple(answer for _, answer in answers if isinstance(answer, Missing))
+    missing = tuple(_still_missing(answer, evidence) for _, answer in answers if isinstance(answer, Missing))
     findings = _ranked(found, causes)
     verdict, why = _verdict(evidence, findings, missing)
     return Diagnosis(verdict, why, findings, missing, evidence)
+
+
+def _still_missing(missing: Missing, evidence: Evidence) -> Missing:
+    """Without the numbers that are there: a cause names all that it takes."""
+    needs = tuple(name for name in missing.needs if getattr(evidence, name) is None)
+    return replace(missing, needs=needs) if needs else missing
 
 
 def _ranked(found: dict[str, Finding], causes: Sequence[Cause]) -> tuple[Finding, ...]:

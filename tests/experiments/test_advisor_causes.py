@@ -470,3 +470,22 @@ def test_names_and_meanings_are_those_of_the_documentation() -> None:
     assert sorted(listed) == sorted(cause.name for cause in CAUSES)
     for cause in CAUSES:
         assert set(cause.explains) <= set(listed)
+
+
+def test_a_queue_names_the_gaps_that_more_seats_would_push_over_their_objective() -> None:
+    document = {"latency_breakdown": {"queue_s": 3.0, "prefill_s": 0.2}, "load": {"waiting": 40, "running": 64},
+                "config": {"max_num_seqs": 64}, "ttft_s": {"p95": 5.0}, "itl_s": {"p95": 0.0485},
+                "slo": "ttft_p95=1,itl_p95=0.05"}  # fmt: skip
+    found = diagnose(evidence_of(document, "typed in")).findings[0]
+    assert found.cause == "queue-bound"
+    assert "itl_p95 is 48.5 ms, near its objective of 50 ms: more seats lengthen it" in [
+        one.text for one in found.lines
+    ]
+    document["itl_s"] = {"p95": 0.02}
+    assert not any("near its" in one.text for one in diagnose(evidence_of(document, "typed in")).findings[0].lines)
+
+
+def test_what_the_evidence_has_is_not_asked_for() -> None:
+    document = {"ttft_s": {"p95": 5.0}, "counters": {"prefix_hit_rate": 0.1}}
+    missing = {one.cause: one.needs for one in diagnose(evidence_of(document, "typed in")).missing}
+    assert missing["cache-miss"] == ("repeated_share",)

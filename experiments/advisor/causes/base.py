@@ -6,7 +6,7 @@ Finding; None, when the evidence says that this is not it; Missing, when the evi
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from experiments.advisor.evidence import NUMBERS, SECONDS, SHARE, Evidence
@@ -14,6 +14,8 @@ from experiments.advisor.finding import Bound, Finding, Line, Missing
 
 # A part of a latency is "most of it" from here.
 MOST = 0.5
+# Of an objective's limit, from here a latency is near it.
+NEAR = 0.8
 # The device is busy from here, and has room up to here; between the two nobody can say.
 BUSY, ROOM = 0.7, 0.5
 # KV memory is under pressure from here (mean of what is in use), full from here (the most at one moment).
@@ -133,6 +135,22 @@ def missed_lines(evidence: Evidence, latencies: Iterable[str]) -> tuple[Line, ..
         Line(f"{one.name} is {seconds(evidence.value_of(one))}, its objective {seconds(one.limit)}", f"{one.name}_s")
         for one in evidence.missed_objectives(*latencies)
     )
+
+
+def near_lines(evidence: Evidence, latencies: Sequence[str], then: str) -> tuple[Line, ...]:
+    """A line for each objective on these latencies that is nearly missed, with what a change does to it."""
+    found = []
+    for one in evidence.objectives:
+        value = evidence.value_of(one)
+        if (
+            one.latency is not None
+            and one.latency in latencies
+            and value is not None
+            and NEAR * one.limit <= value <= one.limit
+        ):
+            text = f"{one.name} is {seconds(value)}, near its objective of {seconds(one.limit)}: {then}"
+            found.append(Line(text, f"{one.name}_s"))
+    return tuple(found)
 
 
 def seconds(value: float | None) -> str:

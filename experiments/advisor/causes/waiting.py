@@ -14,6 +14,7 @@ from experiments.advisor.causes.base import (
     memory_keeps_out,
     missed_lines,
     misses_in_the_tail_alone,
+    near_lines,
     number,
     percent,
     seconds,
@@ -80,9 +81,9 @@ class QueueBound:
             told(evidence, "kv_used_share", "KV memory is not the reason: {} in use"),
         )
         score = max(weight, 0.3) * (share if share is not None else 0.8)
-        return Finding(
-            self.name, score, found + missed_lines(evidence, self.latencies), self._changes(evidence), self._bounds
-        )
+        found += missed_lines(evidence, self.latencies)
+        found += near_lines(evidence, ("itl", "tpot"), "more seats lengthen it")
+        return Finding(self.name, score, found, self._changes(evidence), self._bounds)
 
     def _seats_are_short(self, evidence: Evidence) -> bool:
         """Whether the seats are taken on average, or were all taken at a moment while somebody waited."""
