@@ -31,6 +31,17 @@ def times_the_cost(plan: Mapping[str, Any], cheapest: Mapping[str, Any]) -> floa
     return float(plan["cost_per_million_output_tokens"] / cheapest["cost_per_million_output_tokens"])
 
 
+def cards_within_band(plan: Mapping[str, Any], rate_rps: float, headroom: float) -> tuple[int, int]:
+    """(cards, cards) that the rate takes where every step is faster, or slower, by the error band: what a replica may
+    take is then as much more or less, and the objectives are taken to be met."""
+    from experiments.planner.search import replicas_for
+
+    each, times = plan["devices"] // plan["replicas"], 1 + plan["error_band_pct"] / 100
+    few, many = (replicas_for(rate_rps, limit, headroom) for limit in (plan["limit_rps"] * times,
+                                                                       plan["limit_rps"] / times))  # fmt: skip
+    return each * few, each * many
+
+
 def marks(result: Result) -> list[dict[str, Any]]:
     """Points of the chart: every simulated replica at its limit, and the plans at their load with their numbers."""
     limits = [

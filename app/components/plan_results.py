@@ -14,7 +14,15 @@ from app.components.report_files import report_files
 from app.components.section import escape, section_head
 from app.components.simulator_trust import trust
 from app.state import badge, draw, mode, sentences, t, translated, words
-from experiments.planner_view import best, fastest, least_certain, marks, plan_command, times_the_cost
+from experiments.planner_view import (
+    best,
+    cards_within_band,
+    fastest,
+    least_certain,
+    marks,
+    plan_command,
+    times_the_cost,
+)
 from experiments.report.words import MISSING, number
 from experiments.store import Run
 from ledger.money import HOURS_A_MONTH
@@ -26,7 +34,7 @@ Plan = Mapping[str, Any]
 def results(run: Run) -> None:
     """Draw everything below the box of stored runs."""
     result: Mapping[str, Any] = run.result or {}
-    _verdict(result)
+    _verdict(result, run.spec)
     if result["simulated"]:
         _front(result)
     if result["plans"]:
@@ -46,7 +54,7 @@ def results(run: Run) -> None:
     link()
 
 
-def _verdict(result: Mapping[str, Any]) -> None:
+def _verdict(result: Mapping[str, Any], spec: Mapping[str, Any]) -> None:
     cheapest, quick = best(result), fastest(result)
     with st.container(border=True, key="verdict"):
         found = cheapest is not None
@@ -71,6 +79,9 @@ def _verdict(result: Mapping[str, Any]) -> None:
             st.caption(escape(binding_text(cheapest["binding"])))
         card, band = _certainty(result, cheapest)
         st.caption(t("plan.band", card=escape(card), band=number(band)))
+        if cheapest is not None:
+            low, high = cards_within_band(cheapest, spec["rate_rps"], spec["headroom"])
+            st.caption(t("plan.band_cards", low=low, high=high))
     for warning in result["warnings"]:
         st.warning(escape(translated(warning)))
 

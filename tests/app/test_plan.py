@@ -69,6 +69,12 @@ def test_the_choices_of_the_page_are_a_valid_spec() -> None:
     assert gaps.slo == "ttft_p95=1,itl_p95=0.05"
 
 
+def test_cards_follow_the_error_band() -> None:
+    plan = {"devices": 8, "replicas": 4, "limit_rps": 4.69, "error_band_pct": 30.0}
+    assert view.cards_within_band(plan, 15.0, 0.2) == (8, 12)
+    assert view.cards_within_band({**plan, "error_band_pct": 0.0}, 15.0, 0.2) == (8, 8)
+
+
 def before_trust(shown: str, words: Mapping[str, str]) -> str:
     """The page's texts but for the simulator's errors, which are measured."""
     return shown.replace(f"{words['plan.errors']} :gray-badge[● {words['measured']}]", "")
