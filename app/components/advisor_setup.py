@@ -95,7 +95,7 @@ def _pasted(page: str, kind: str, slo: str) -> Question | None:
     first = st.text_area(t(f"advisor.{kind}_text"), height=200, key=f"{page}-{kind}-text", placeholder=example)
     later, seconds = "", 0.0
     if kind == METRICS:
-        with st.expander(t("advisor.later")):
+        with st.expander(t("advisor.later"), expanded=True):
             st.caption(t("advisor.later_help"))
             later = st.text_area(t("advisor.later_text"), height=120, key=f"{page}-later-text")
             seconds = decimal(page, "apart", t("advisor.seconds"), 0.0, 0.0, 86_400.0)
