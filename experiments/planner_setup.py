@@ -8,6 +8,7 @@ from typing import Any
 
 from ledger.errors import InputError
 
+ANY = "any"  # every format that a card computes in
 MODEL, CARDS = "llama-3.1-8b", ("h100-sxm", "a100-sxm-80gb")
 
 
@@ -26,6 +27,8 @@ class PlanChoice:
     prices: Mapping[str, float] = field(default_factory=dict)
     disaggregation: bool = True
     itl_p95_ms: float = 0.0
+    weights: str = ANY
+    kv_dtype: str = ANY
 
     def spec(self) -> dict[str, Any]:
         """The spec of the run; InputError when no card was chosen."""
@@ -41,6 +44,8 @@ class PlanChoice:
             "max_devices": self.max_devices or None,
             "prices": {name: self.prices[name] for name in self.gpus if name in self.prices},
             "disaggregation": self.disaggregation,
+            "weights": None if self.weights == ANY else [self.weights],
+            "kv_dtypes": None if self.kv_dtype == ANY else [self.kv_dtype],
         }
 
     @property

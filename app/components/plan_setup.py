@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import streamlit as st
 
@@ -11,8 +12,9 @@ from app.components.inputs import choice, decimal, several, switch, whole
 from app.components.money import price
 from app.components.run_button import run_button
 from app.state import t
+from experiments.planner.candidates import KV_DTYPES, WEIGHTS
 from experiments.planner.spec import MOST_DEVICES, MOST_GPUS
-from experiments.planner_setup import CARDS, MODEL, PlanChoice
+from experiments.planner_setup import ANY, CARDS, MODEL, PlanChoice
 from ledger.device_profile import profiled_cards
 from ledger.presets import presets
 
@@ -30,10 +32,14 @@ def setup(
 ) -> PlanChoice:
     """Draw the inputs and return what they are left at; while a run is active Cancel stands in the place of Run."""
     with st.container(border=True):
-        left, button = st.columns([3.4, 0.9], vertical_alignment="bottom")
+        left, weights_at, kv_at, button = st.columns([1.6, 0.9, 0.9, 0.9], vertical_alignment="bottom")
         with left:
             model = choice(page, "plan_model", t("model.label"), list(presets()), MODEL, str)
-        found = _rest(page, model)
+        with weights_at:
+            weights = choice(page, "plan_weights", t("plan.weights"), [ANY, *WEIGHTS], ANY, _format)
+        with kv_at:
+            kv_dtype = choice(page, "plan_kv", t("plan.kv"), [ANY, *KV_DTYPES], ANY, _format)
+        found = replace(_rest(page, model), weights=weights, kv_dtype=kv_dtype)
         with button:
             run_button(
                 active=active, cancelling=cancelling, on_run=lambda: on_run(found), on_cancel=on_cancel,
@@ -41,6 +47,10 @@ def setup(
             )  # fmt: skip
         st.caption(t("plan.setup_help"))
     return found
+
+
+def _format(name: str) -> str:
+    return t("plan.any_format") if name == ANY else name.upper()
 
 
 def _rest(page: str, model: str) -> PlanChoice:

@@ -6,4 +6,4 @@ left, binding.py says what holds it back, launch_lines.py how engines start it.
 Everything here is simulated or computed; nothing runs on this machine but the simulator.
 """
 
-__all__ = ["run", "search", "spec", "traffic"]
+__all__ = ["candidates", "run", "search", "spec", "traffic"]

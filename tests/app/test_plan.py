@@ -65,6 +65,9 @@ def test_the_choices_of_the_page_are_a_valid_spec() -> None:
     made = PlanSpec.from_dict(PlanChoice(prices={"h100-sxm": 2.5, "l4": 1.0}, max_devices=8).spec())
     assert made.slo == "ttft_p95=1,tpot_p95=0.04" and made.prices == {"h100-sxm": 2.5} and made.max_devices == 8
     assert PlanSpec.from_dict(PlanChoice(ttft_p95_s=0, tpot_p95_ms=0).spec()).slo is None
+    assert PlanSpec.from_dict(PlanChoice().spec()).weights is None
+    fixed = PlanSpec.from_dict(PlanChoice(weights="bf16", kv_dtype="fp8").spec())
+    assert (fixed.weights, fixed.kv_dtypes) == (("bf16",), ("fp8",))
     gaps = PlanSpec.from_dict(PlanChoice(tpot_p95_ms=0, itl_p95_ms=50).spec())
     assert gaps.slo == "ttft_p95=1,itl_p95=0.05"
 
