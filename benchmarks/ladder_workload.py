@@ -8,7 +8,7 @@ loss of quality (two-bit KV, keys per token) and a planted slow step (two seats)
 least 1.3 times that of the start. `chat` and `documents` have to end at least as good in every guarded curve as they
 began, or within the objective that allows more; `chat-strict` has no objective.
 
-On one core `tight` took 42 minutes and `chat` 10. With --slice-s it stops after so many seconds with exit code 75; the
+On one core `tight` took 42 minutes, `chat` 10. With --slice-s it stops after so many seconds with exit code 75; the
 same command goes on where it was. Exit code 0 when every condition holds, 1 when one does not; each is printed.
 """
 
